@@ -47,7 +47,7 @@ def random_legal() -> Policy:
     return choose
 
 
-def _sensible(env: WorkflowVectorEnv) -> NDArray[np.int64]:
+def sensible(env: WorkflowVectorEnv) -> NDArray[np.int64]:
     """Return what is most likely to succeed now, of the next required tool and the missing tools that lead to it.
 
     Among equals the required tool, then the order of the library. Missing dependencies therefore always run first.
@@ -138,7 +138,7 @@ def _scalar_rate(name: str, actions: list[int]) -> float:
 def measure(long: bool) -> list[Measurement]:
     """Measure batched steps with full observation and mask, copied and in place, and scalar steps."""
     found = []
-    for policy_name, policy in (("random legal", random_legal()), ("sensible", _sensible)):
+    for policy_name, policy in (("random legal", random_legal()), ("sensible", sensible)):
         ways = ((True, TARGET_COPIED), (False, TARGET_IN_PLACE))
         for (copy, target), is_threaded in itertools.product(ways, (False, True)):
             ratios, rate = _batched_ratios(policy, copy, is_threaded)

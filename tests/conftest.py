@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import gc
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.warm import WarmPython
 
 # Several test processes run at once. With a thread for each core, torch spends ten times the processor time on the
 # small networks and texts of tests, waiting for its own threads. Commands that tests start inherit this.
@@ -51,6 +54,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the tests of long files first; the others keep their order."""
     ranks = {name: rank for rank, name in enumerate(LONG_FILES)}
     items.sort(key=lambda item: ranks.get(item.nodeid.partition("::")[0], len(ranks)))
+
+
+@pytest.fixture(scope="session")
+def python() -> Iterator[list[str]]:
+    """What stands for `sys.executable` in a command line where imports are not what is tested: seconds less each."""
+    with WarmPython() as warm:
+        yield warm.command
 
 
 # Compiling and the first solving of a problem take seconds, so a time limit per example would only measure the machine.

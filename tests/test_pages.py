@@ -29,7 +29,6 @@ from resilisim import benchmark_tasks
 from resilisim.envs import public_info
 from tests.chat.loopback import Answer, LoopbackServer, Seen, completion
 from tests.doubles.slow_endpoint import reply
-from tests.warm import WarmProcess
 
 ROOT = Path(__file__).resolve().parent.parent
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
@@ -88,9 +87,9 @@ def run(arguments: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def run_python(code: str, folder: Path, warm: WarmProcess) -> None:
+def run_python(code: str, folder: Path, python: list[str]) -> None:
     """Run a block; comments at its end say what it prints."""
-    done = warm.code(code, folder)
+    done = run([*python, "-c", code], folder)
     assert done.returncode == 0, f"{code}\n{done.stderr}"
     assert done.stdout.strip(), code
     shown = re.search(r"((?:^# .*\n)+)\Z", code, flags=re.MULTILINE)
@@ -98,11 +97,11 @@ def run_python(code: str, folder: Path, warm: WarmProcess) -> None:
         assert done.stdout == re.sub(r"^# ", "", shown.group(1), flags=re.MULTILINE)
 
 
-def run_console(block: str, folder: Path, warm: WarmProcess) -> None:
+def run_console(block: str, folder: Path, python: list[str]) -> None:
     """Run the commands of a console block and compare what they print."""
     for command, expected in commands(block):
         if PLAIN_COMMAND.match(command):
-            done = warm.command(shlex.split(command)[1:], folder)
+            done = run([*python, "-m", *shlex.split(command)], folder)
         else:
             done = run(["bash", "-c", command], folder)
         assert done.returncode == 0, f"{command}\n{done.stderr}"
@@ -125,21 +124,15 @@ def endpoint(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 PAGES = ["docs/start.md", *sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("docs/guides/*.md"))]
 # Trainings, many prompts, and runs that are solved under laws or are large on purpose.
-LONG = ("compare-agents", "datasets", "failure-models", "first-model", "large-runs", "llm-agents", "own-tools")
-LONG += ("plans-and-flaws", "records-world", "train-a-policy")
-
-
-@pytest.fixture(scope="module")
-def warm() -> Iterator[WarmProcess]:
-    with WarmProcess() as process:
-        yield process
+LONG = ("compare-agents", "datasets", "exact-agents", "failure-models", "first-model", "large-runs", "llm-agents")
+LONG += ("own-tools", "plans-and-flaws", "records-world", "train-a-policy")
 
 
 @pytest.mark.usefixtures("endpoint")
 @pytest.mark.parametrize(
     "page", [pytest.param(page, marks=[pytest.mark.long] if Path(page).stem in LONG else []) for page in PAGES]
 )
-def test_blocks_run_in_the_order_in_which_they_stand(page: str, tmp_path: Path, warm: WarmProcess) -> None:
+def test_blocks_run_in_the_order_in_which_they_stand(page: str, tmp_path: Path, python: list[str]) -> None:
     found = blocks((ROOT / page).read_text(encoding="utf-8"))
     assert any(block.language in ("python", "console") for block in found)
     for block in found:
@@ -147,9 +140,9 @@ def test_blocks_run_in_the_order_in_which_they_stand(page: str, tmp_path: Path, 
         if block.caption or (block.language == "python" and name):
             (tmp_path / (block.caption or name.group(1))).write_text(block.text, encoding="utf-8")
         elif block.language == "python":
-            run_python(block.text, tmp_path, warm)
+            run_python(block.text, tmp_path, python)
         elif block.language == "console":
-            run_console(block.text, tmp_path, warm)
+            run_console(block.text, tmp_path, python)
 
 
 def test_the_blocks_of_the_readme_are_blocks_of_pages_that_are_run() -> None:

@@ -615,5 +615,7 @@ FORMS: Final[tuple[CallForm, ...]] = (
 _MARKED: Final = tuple(form for form in FORMS if form.mark)
 _BARE: Final = tuple(form for form in FORMS if not form.mark)
 _BY_NAME: Final = {form.name: form for form in FORMS}
+# How any mark begins: at most characters only this is tried, which takes a sixth of the time of trying all marks.
+_BEGINNING = r"(?=[<`]|\[TOOL_CALLS|functools\[|\s?(?:commentary|analysis)?\s?to=functions\.)"
 # One search for all marks; the group says whose it is.
-_MARKS = re.compile("|".join(f"(?P<f{number}>{form.mark})" for number, form in enumerate(_MARKED)))
+_MARKS = re.compile(f"{_BEGINNING}(?:{'|'.join(f'(?P<f{n}>{form.mark})' for n, form in enumerate(_MARKED))})")

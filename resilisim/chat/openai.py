@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 from urllib.parse import urlsplit
 
+from resilisim.certificates import trusted_certificates
 from resilisim.chat.json_answers import split_thoughts
 from resilisim.chat.middleware import ChatModelSettings, demanded_wait, is_passing
 from resilisim.chat.types import (
@@ -474,7 +475,9 @@ class OpenAIChatModel:
             base_url=self._endpoint.url,
             timeout=self._settings.timeout_seconds,
             max_retries=0,
-            http_client=self._openai.DefaultAsyncHttpxClient(event_hooks={"response": [_shorten_error]}),
+            http_client=self._openai.DefaultAsyncHttpxClient(
+                verify=trusted_certificates(_http_libraries()[0]), event_hooks={"response": [_shorten_error]}
+            ),
         )
         return client
 
@@ -617,7 +620,11 @@ async def _shorten_error(response: Any) -> None:
     response.stream = Beginning()
 
 
+def _http_libraries() -> list[Any]:
+    """Return the HTTP library below the client, which is one of two, and may be loaded beside the other."""
+    return [sys.modules[name] for name in ("httpx2", "httpx") if name in sys.modules]
+
+
 def _transport_errors() -> tuple[type[Exception], ...]:
-    """Return what the HTTP library below the client (one of two) raises when a connection breaks within an answer."""
-    loaded = [sys.modules[name] for name in ("httpx2", "httpx") if name in sys.modules]
-    return tuple(library.HTTPError for library in loaded)
+    """Return what the HTTP library raises when a connection breaks within an answer."""
+    return tuple(library.HTTPError for library in _http_libraries())

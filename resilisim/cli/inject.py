@@ -3,25 +3,35 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal, get_type_hints
 
 import typer
 
-from resilisim.bounds import Count, Turns
+from resilisim.bounds import Count, Seed, Turns
 from resilisim.cli.mcp import GOAL_GROUP, names_in
-from resilisim.cli.options import JsonFlag
-from resilisim.cli.output import INCOMPLETE, STOPPED_BY_USER, command_group, console, note, print_json
+from resilisim.cli.options import JsonFlag, OptionGroup, takes
+from resilisim.cli.output import INCOMPLETE, STOPPED_BY_USER, answer, command_group, console, note, print_json
+from resilisim.cli.runs.failures import tell_attack, tell_shrunk
 from resilisim.errors import InvalidInputError, count_of, shown_value
 from resilisim.evaluation.run.runner import RunInterrupted
 from resilisim.evaluation.run.store import FAILURES_NAME
+from resilisim.exploration import Case, explore_program
+from resilisim.exploration.explored import rates_table
+from resilisim.exploration.exploring import ExplorationLimits
+from resilisim.exploration.losing_patterns import AdversaryLimits
 from resilisim.injection import run_program
 from resilisim.inputs import import_attribute
 from resilisim.integrations.mcp.server_functions import ServerFunctions, read_configuration
 from resilisim.options import OUTPUT_GROUP
 from resilisim.seeding import EVALUATION_SALT
+
+_USUAL: Final = {"ordered": True, "fail": "before", "salt": EVALUATION_SALT}  # what need not be said to `inject`
+MOST_SEEDS: Final = 1000  # among which a lost episode is looked for
 
 app = command_group()
 
@@ -31,8 +41,18 @@ def group() -> None:
     """Run a program of your own whose tools fail as a law says."""
 
 
-@app.command("run")
-def run(
+@dataclass(frozen=True, slots=True)
+class _Program:
+    """A program that the command line names, with what `run_program` and the like take."""
+
+    run: Callable[..., Any]
+    functions: Mapping[str, Callable[..., Any]] | list[Callable[..., Any]]
+    reset: Callable[[], object] | None
+    options: Mapping[str, Any]
+
+
+@contextlib.contextmanager
+def _named_program(
     program: Annotated[
         str,
         typer.Argument(metavar="MODULE:FUNCTION", help="Takes the tools and calls them; it may be async."),
@@ -66,7 +86,6 @@ def run(
             show_default="benchmark",
         ),
     ] = None,
-    seeds: Annotated[Count, typer.Option("--seeds", help="Episodes: seeds 0, 1, ...")] = 20,
     reset: Annotated[
         str | None,
         typer.Option("--reset", metavar="MODULE:FUNCTION", help="Called before each episode, to undo the one before."),
@@ -127,10 +146,6 @@ def run(
         ),
     ] = None,
     salt: Annotated[str, typer.Option("--salt", help="Any text; another one gives other draws.")] = EVALUATION_SALT,
-    out: Annotated[
-        Path,
-        typer.Option("--out", help="Folder of the results; the same command resumes it.", rich_help_panel=OUTPUT_GROUP),
-    ],
     name: Annotated[
         str | None,
         typer.Option(
@@ -140,12 +155,8 @@ def run(
             rich_help_panel=OUTPUT_GROUP,
         ),
     ] = None,
-    as_json: JsonFlag = False,
-) -> None:
-    """Play a program seed after seed, each call of its tools drawn first: V*, success, and where points were lost.
-
-    The program is called once for each episode, with the tools by place or by name (`tools["charge_card"]`).
-    """
+) -> Iterator[_Program]:
+    """Yield the program that options name, its tools ready."""
     played = _function(program, "program")
     begins = None if reset is None else _function(reset, "--reset")
     options: dict[str, Any] = {
@@ -156,20 +167,65 @@ def run(
         "check": None if check is None else _function(check, "--check"),
         "turns": turns,
         "fail": fail,
-        "force": force or (),
         "salt": salt,
         "wait": wait,
     }
+    if force:
+        options["force"] = force
     if raises:
         options["raises"] = _raises(raises)
     if name is not None:
         options["name"] = name
     with _tools(tools or (), configuration, inspect.iscoroutinefunction(played), begins) as (functions, begin):
-        try:
-            result = run_program(played, functions, seeds, reset=begin, out=out, **options)
-        except RunInterrupted as interrupted:
-            note(f"{interrupted}; the same command resumes it")
-            raise typer.Exit(STOPPED_BY_USER) from None
+        asked_for = {name: value for name, value in options.items() if value not in (None, [], _USUAL.get(name))}
+        yield _Program(played, functions, begin, asked_for)
+
+
+def _takes_program(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options that name a program in place of its first parameter, which gets the program."""
+
+    def parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
+        hints = get_type_hints(function, include_extras=True)
+        signature = inspect.signature(function).parameters
+        return [
+            signature[name].replace(annotation=hints[name], kind=inspect.Parameter.KEYWORD_ONLY) for name in signature
+        ]
+
+    naming, (_, *own) = parameters(inspect.unwrap(_named_program)), parameters(command)
+    names = [parameter.name for parameter in naming]
+
+    @functools.wraps(command)
+    def run(**values: Any) -> None:
+        with _named_program(**{name: values.pop(name) for name in names}) as program:
+            command(program, **values)
+
+    shown: Any = run
+    shown.__signature__ = inspect.Signature([*naming, *own])
+    shown.__annotations__ = {parameter.name: parameter.annotation for parameter in [*naming, *own]}
+    return run
+
+
+@app.command("run")
+@_takes_program
+def run(
+    program: _Program,
+    *,
+    seeds: Annotated[Count, typer.Option("--seeds", help="Episodes: seeds 0, 1, ...")] = 20,
+    out: Annotated[
+        Path,
+        typer.Option("--out", help="Folder of the results; the same command resumes it.", rich_help_panel=OUTPUT_GROUP),
+    ],
+    as_json: JsonFlag = False,
+) -> None:
+    """Play a program seed after seed, each call of its tools drawn first: V*, success, and where points were lost.
+
+    The program is called once for each episode, with the tools by place or by name (`tools["charge_card"]`).
+    """
+    try:
+        result = run_program(program.run, program.functions, seeds, reset=program.reset, out=out, **program.options)
+    except RunInterrupted as interrupted:
+        note(f"{interrupted}; the same command resumes it")
+        raise typer.Exit(STOPPED_BY_USER) from None
     if as_json:
         print_json(result.to_mapping())
     elif result.rows:
@@ -185,6 +241,90 @@ def run(
             f"last because {result.call.last_error}; the same command tries again"
         )
         raise typer.Exit(INCOMPLETE)
+
+
+_OfSeed = Annotated[Seed, typer.Option("--seed", help="Number of the episode.")]
+
+
+@app.command("explore")
+@takes(limits=OptionGroup(ExplorationLimits))
+@_takes_program
+def explore(
+    program: _Program,
+    *,
+    limits: ExplorationLimits,
+    seed: Annotated[Seed, typer.Option("--seed", help="Whose words failures say.")] = 0,
+    as_json: JsonFlag = False,
+) -> None:
+    """Compute how often a program succeeds, branch by branch, without a sample: it is called anew for each branch.
+
+    For programs that make the same calls wherever they have brought the same. Tools with side effects need --reset.
+    """
+    found = explore_program(
+        program.run,
+        program.functions,
+        reset=program.reset,
+        plays=limits.plays,
+        width=limits.width,
+        seed=seed,
+        **program.options,
+    )
+    answer(as_json, {"rows": [found.row.to_mapping()]}, rates_table([found.row]))
+
+
+@app.command("shrink")
+@_takes_program
+def shrink(
+    program: _Program,
+    *,
+    seed: Annotated[
+        Seed | None,
+        typer.Option("--seed", help="Number of a lost episode.", show_default="the first that is lost"),
+    ] = None,
+    plays: Annotated[Count, typer.Option("--plays", help="Most times that the program is called.")] = 1000,
+    as_json: JsonFlag = False,
+) -> None:
+    """Find the fewest failures that lose an episode of a program, and the lines that play it with just these.
+
+    Failed calls are turned into successes, all at once, in groups, and one after the other; all else stays as drawn.
+    """
+    case = _case(program, seed) if seed is not None else _first_lost(program)
+    tell_shrunk(case.shrink(plays=plays), as_json, "Play it again, in Python:")
+
+
+@app.command("adversary")
+@takes(limits=OptionGroup(AdversaryLimits))
+@_takes_program
+def adversary(program: _Program, *, limits: AdversaryLimits, seed: _OfSeed = 0, as_json: JsonFlag = False) -> None:
+    """Find the fewest failures with which a program loses although it could still have succeeded.
+
+    First nothing fails, then each call alone, then pairs, and so on; among as many failures the likeliest come first.
+    """
+    found = _case(program, seed).adversary(above=limits.above, plays=limits.plays)
+    tell_attack(found, as_json, "Play it again, in Python:")
+
+
+@app.command("matrix")
+@_takes_program
+def matrix(program: _Program, *, seed: _OfSeed = 0, as_json: JsonFlag = False) -> None:
+    """Try one fault of each kind at each call of a program: what becomes of the episode, and what it costs.
+
+    All other calls succeed. The weights of the rows add up to how often there is exactly one fault.
+    """
+    found = _case(program, seed).matrix()
+    answer(as_json, found.to_mapping(), found.table())
+
+
+def _case(program: _Program, seed: int) -> Case:
+    return Case.of_program(program.run, program.functions, reset=program.reset, seed=seed, **program.options)
+
+
+def _first_lost(program: _Program) -> Case:
+    for seed in range(MOST_SEEDS):
+        case = _case(program, seed)
+        if not case.play()["outcome"]:
+            return case
+    raise InvalidInputError(f"the program succeeds with seeds 0 to {MOST_SEEDS - 1}: expected one to shrink, by --seed")
 
 
 def _function(reference: str, where: str) -> Callable[..., Any]:

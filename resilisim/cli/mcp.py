@@ -23,7 +23,7 @@ from resilisim.errors import InvalidInputError, count_of, import_extra
 from resilisim.injection.call import InjectedFailure
 from resilisim.injection.functions import inject
 from resilisim.injection.inject_options import Raises
-from resilisim.integrations.mcp.host import EPISODE_PATH, LOOPBACK
+from resilisim.integrations.mcp.host import EPISODE_PATH, LOOPBACK, SESSION_PATH
 from resilisim.integrations.mcp.server import CLIENT_NAME, ServedRun, serve_http
 from resilisim.integrations.mcp.server import serve as serve_stdio
 from resilisim.options import OUTPUT_GROUP
@@ -50,7 +50,7 @@ HttpOption = Annotated[
     typer.Option(
         "--http",
         metavar="HOST:PORT",
-        help="Serve over HTTP, one URL an episode, instead of one client over the standard streams.",
+        help="Serve over HTTP, one session an episode, instead of one client over the standard streams.",
     ),
 ]
 HostOption = Annotated[
@@ -218,8 +218,8 @@ def proxy(
 ) -> None:
     """Put a real MCP server under a law: its tool calls are drawn first, then really made; all else passes unchanged.
 
-    The client starts this command instead of the server. Over HTTP each URL is an episode with a server of its own;
-    one whose name is a number k has the seed --seed + k. An episode ends when its client closes the session.
+    The client starts this command instead of the server. Over HTTP each session is an episode with a server of its own,
+    the k-th with the seed --seed + k; so is each URL /episodes/k/mcp. It ends when its client closes the session.
     """
     if (url is None) == (not command):
         raise InvalidInputError(
@@ -332,7 +332,10 @@ def _token(address: str) -> str | None:
 
 def _tell_url(token: str | None) -> Callable[[str], None]:
     def tell(url: str) -> None:
-        note(f"listening: {url}{EPISODE_PATH}, with any {{name}} for each episode; Ctrl-C ends it")
+        note(
+            f"listening: {url}{SESSION_PATH}, each session the next episode, or {url}{EPISODE_PATH}, with any {{name}} "
+            "for each; Ctrl-C ends it"
+        )
         if token is not None and not os.environ.get(TOKEN_VARIABLE):
             note(f"clients have to send: Authorization: Bearer {token}", with_secret=True)
 

@@ -67,9 +67,13 @@ class EpisodeEnded(BaseException):
         self.reply = reply
 
 
-def not_repeated(place: int, now: str | None, before: str | None, agent: str = "the agent") -> InvalidInputError:
+class NotRepeatedError(InvalidInputError):
+    """An agent that is explored has sent something else after the same replies."""
+
+
+def not_repeated(place: int, now: str | None, before: str | None, agent: str = "the agent") -> NotRepeatedError:
     """Return the refusal of an agent that is explored and has sent something else after the same replies."""
-    return InvalidInputError(
+    return NotRepeatedError(
         f"{agent} cannot be explored: message {place + 1} is {shown_value(now, 200)} and was "
         f"{shown_value(before, 200)} after the same replies: expected an agent that repeats itself"
     )

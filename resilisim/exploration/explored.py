@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Unpack
@@ -87,21 +87,26 @@ class Exploration:
 
     def table(self) -> Table:
         """Return the rates as a table: of each task, or where there are many, their means by policy and prompt."""
-        if len(self.rows) <= MOST_ROWS:
-            lines = [([row.policy, row.prompt, row.task], [row]) for row in self.rows]
-            headings = ["policy", "prompt", "task"]
-        else:
-            groups: dict[tuple[str, str], list[ExploredRow]] = {}
-            for row in self.rows:
-                groups.setdefault((row.policy, row.prompt), []).append(row)
-            lines = [([policy, prompt, f"{len(rows):,} tasks"], rows) for (policy, prompt), rows in groups.items()]
-            headings = ["policy", "prompt", "tasks"]
-        cells = [[*names, *_numbers(rows)] for names, rows in lines]
-        note = "Percent. The rate lies surely between low and high; where both are the same it is exact."
-        return Table("", [*headings, "low", "high", "estimate", "V*", "plays"], cells, text_columns=3, notes=[note])
+        return rates_table(self.rows)
 
 
-def _numbers(rows: list[ExploredRow]) -> list[Any]:
+def rates_table(rows: Sequence[ExploredRow]) -> Table:
+    """Return rates as a table: of each task, or where there are many, their means by policy and prompt."""
+    if len(rows) <= MOST_ROWS:
+        lines = [([row.policy, row.prompt, row.task], [row]) for row in rows]
+        headings = ["policy", "prompt", "task"]
+    else:
+        groups: dict[tuple[str, str], list[ExploredRow]] = {}
+        for row in rows:
+            groups.setdefault((row.policy, row.prompt), []).append(row)
+        lines = [([policy, prompt, f"{len(group):,} tasks"], group) for (policy, prompt), group in groups.items()]
+        headings = ["policy", "prompt", "tasks"]
+    cells = [[*names, *_numbers(group)] for names, group in lines]
+    note = "Percent. The rate lies surely between low and high; where both are the same it is exact."
+    return Table("", [*headings, "low", "high", "estimate", "V*", "plays"], cells, text_columns=3, notes=[note])
+
+
+def _numbers(rows: Sequence[ExploredRow]) -> list[Any]:
     """Return the means of rows as cells, and the number of all plays."""
     means = [sum(getattr(row, name) for row in rows) / len(rows) for name in ("low", "high", "estimate")]
     known = [row.optimum for row in rows if row.optimum is not None]

@@ -175,6 +175,12 @@ class Exploring:
         """Episodes that were played."""
         return len(self._played) + len(self._drawn)
 
+    @property
+    def bracket(self) -> tuple[float, float]:
+        """Between what the success rate surely lies, by what was played so far."""
+        low = self._played.succeeded
+        return low, low + (self._frontier.open_worth if self._frontier.is_open else 0.0)
+
     def next(self) -> Play | None:
         """Return the episode to play next; None when the limits are reached, or nothing is left."""
         if self._to_draw is None and self._is_to_be_played():

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from resilisim.bounds import Count, Share, checked
-from resilisim.envs.session import not_repeated
+from resilisim.envs.session import NotRepeatedError, not_repeated
 from resilisim.errors import InvalidInputError, count_of
 from resilisim.evaluation.episode.record import EpisodeRecord, has_no_ceiling
 from resilisim.evaluation.run.progress import Progressing
@@ -321,7 +321,7 @@ def find_attack(case: Playable, above: float, plays: int, progress: bool | None)
             made = {call.place: call for call in played.calls}
             missing = next((place for place in failing if place not in made), None)
             if missing is not None:
-                raise InvalidInputError(
+                raise NotRepeatedError(
                     f"{case.name} did not make call {missing[1]} of {missing[0]} again: expected an agent that repeats "
                     "itself"
                 )

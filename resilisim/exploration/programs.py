@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from resilisim.envs.session import not_repeated
-from resilisim.errors import InvalidInputError
+from resilisim.errors import MAX_COUNT, InvalidInputError
 from resilisim.evaluation.episode.play import on_branch
 from resilisim.evaluation.episode.record import EpisodeRecord
 from resilisim.evaluation.run.progress import Progressing
@@ -70,6 +70,7 @@ def explore_program(
     reset: Callable[[], object] | None = None,
     plays: int = 2000,
     width: float = 0.0,
+    until: Callable[[float, float, float], bool] | None = None,
     seed: int = 0,
     progress: bool | None = None,
     **options: Any,
@@ -84,6 +85,8 @@ def explore_program(
         reset: Called before each play, to undo what the one before has done.
         plays: Most times that the program is called.
         width: Where to stop before that: the most that the bracket may be wide.
+        until: Told the bracket and V* after each play; where it says so, enough is known. Plays then go to branches
+            alone, and none to an estimate.
         seed: Whose words failures say.
         progress: Whether to show progress; None shows it for what takes more than two seconds.
         **options: Options of `inject`, `required` among them: what has to be reached.
@@ -111,6 +114,8 @@ def explore_program(
         (True, 0.953344, 15)
     """
     limits = ExplorationLimits(plays=plays, width=width)
+    if until is not None:
+        limits = replace(limits, plays=MAX_COUNT)
     refused = dict.fromkeys(_NOT_HERE, "a call without it")
     played = Program.of(program, functions, reset, refused=refused, **options, seed=seed)
     exploring = Exploring(played.settings.name, PROMPT_TYPE, PROMPT_TYPE, seed, limits, _CallsAgain)
@@ -124,4 +129,7 @@ def explore_program(
             if exploring.enter(record):
                 records.append(on_branch(record, branch))
             shown.advance()
+            is_known = until is not None and until(*exploring.bracket, record["optimum"])
+            if is_known or len(records) == plays:
+                break
     return ExploredProgram(exploring.row(), tuple(records))

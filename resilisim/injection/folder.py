@@ -20,6 +20,7 @@ from resilisim.run_folder import (
     RunFolder,
     claim,
     own_file,
+    read_json_lines,
     run_manifest,
     without_secrets_in_lines,
 )
@@ -73,6 +74,9 @@ class InjectionFolder:
 
     def has_played(self, seed: int) -> bool:
         """Return whether an episode of a seed has ended here; playing it again would count it twice."""
+        path = own_file(self.directory, EPISODES_NAME)
+        if self._folder is None and not self._played and path.exists():  # what an earlier program has played
+            self._played = {line["seed"] for line in read_json_lines(path) if isinstance(line, Mapping)}
         return seed in self._played
 
     def has_failed(self, seed: int) -> bool:

@@ -145,9 +145,7 @@ def _manner(text: str, where: str) -> Manner:
             number = 0.0
         if 0.0 < number <= _MOST_HANG:
             return Manner(hang_seconds=number)
-    raise InvalidInputError(
-        f"raises says {text!r:.80}: expected a class of exceptions, 'hang', 'hang:SECONDS' or 'cut'"
-    )
+    raise InvalidInputError(f"{where} is {text!r:.80}: expected a class of exceptions, 'hang', 'hang:SECONDS' or 'cut'")
 
 
 def _tried(raises: Any, where: str) -> Raiser:

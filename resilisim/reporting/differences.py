@@ -9,10 +9,10 @@ from typing import Final, NamedTuple
 
 from resilisim.errors import ResiliSimError
 from resilisim.evaluation.table.comparing import compare_tables
+from resilisim.evaluation.table.verdict import comparison_sentence
 from resilisim.evaluation.table.worst_case import read_counted_table
 from resilisim.reporting.groups import PromptPools, merit
 from resilisim.reporting.page import Block, Section, plain, say
-from resilisim.reporting.view.sentences import comparison_sentence
 from resilisim.statistics.comparison import Comparison
 from resilisim.statistics.estimates import holm
 from resilisim.tables.numbers import p_value, percent, signed_interval, signed_points

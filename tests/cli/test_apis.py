@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 
 import pytest
 
@@ -13,9 +12,9 @@ from resilisim.worlds.apis import TwinLaw
 
 
 @pytest.fixture(scope="module")
-def twin():
+def twin(python):
     """The URL of a twin that runs as a process of its own."""
-    command = [sys.executable, "-m", "resilisim", "apis", "twin", "--port", "0", "--success", "1", "--latency", "0"]
+    command = [*python, "-m", "resilisim", "apis", "twin", "--port", "0", "--success", "1", "--latency", "0"]
     # A suite that was started in the background has Ctrl-C switched off, and hands that down.
     process = subprocess.Popen(
         command, stderr=subprocess.PIPE, text=True, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -42,6 +42,16 @@ def buys(tools):
     again(tools["charge"], again(tools["shop/find"], "lamp"))
 
 
+def asks_twice(tools):
+    for name, argument in (("shop/find", "lamp"), ("charge", 40)):
+        for _ in range(2):
+            try:
+                tools[name](argument)
+                break
+            except resilisim.InjectedFailure:
+                pass
+
+
 async def adds(tools):
     for _ in range(5):
         try:
@@ -76,6 +86,35 @@ def test_a_program_and_its_functions(command: Command, tmp_path: Path, monkeypat
     assert "luck-" in shown.out
     assert "5 of 8 episodes already there" in shown.err
     assert "resilisim report run" in shown.err
+
+
+def test_a_program_is_explored_and_taken_apart(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    Path("own_agent_3.py").write_text(AGENT, encoding="utf-8")
+    program = [
+        "own_agent_3:asks_twice",
+        "--tools",
+        "own_agent_3:TOOLS",
+        "--law",
+        "0.8",
+        "--required",
+        "shop/find,charge",
+    ]
+    (row,) = command("inject", "explore", *program, "--json").json()["rows"]
+    assert row["low"] == row["high"] == pytest.approx(0.96**2)
+    assert row["plays"] == 9
+    shrunk = command("inject", "shrink", *program, "--json").json()
+    assert len(shrunk["failures"]) == 2
+    attack = command("inject", "adversary", *program, "--above", "0.9")
+    assert "loses with 2 failures" in attack.out
+    assert "law='0.8', required=['shop/find', 'charge'], seed=0, force=['shop/find#1=" in attack.out.replace("\n", " ")
+    cells = command("inject", "matrix", *program, "--json").json()["cells"]
+    assert {cell["outcome"] for cell in cells if not cell["lasting"]} == {1}
+    assert {cell["outcome"] for cell in cells if cell["lasting"]} == {0}
+    assert "expected one to shrink" in command("inject", "shrink", *program, "--law", "1.0").refusal()
 
 
 def test_the_servers_of_a_client(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -130,7 +131,6 @@ def test_help_fits_80_columns_and_cuts_no_name(command, words, made):
         assert all(name in text for name in parameter.opts if name.startswith("--")), parameter.name
 
 
-COMMAND = f"{sys.executable} -m resilisim"
 FULL = "resilisim: the output cannot be written: No space left on device\n"
 
 
@@ -145,16 +145,16 @@ FULL = "resilisim: the output cannot be written: No space left on device\n"
         ("tools list 2>&- >/dev/null", 0, ""),
     ],
 )
-def test_an_output_that_is_closed_or_full_is_told_in_a_line(arguments, code, told):
-    script = f"set -o pipefail; {COMMAND} {arguments}"
+def test_an_output_that_is_closed_or_full_is_told_in_a_line(arguments, code, told, python):
+    script = f"set -o pipefail; {shlex.join(python)} -m resilisim {arguments}"
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (code, told)
 
 
-def test_bytes_that_are_no_text_can_be_typed():
+def test_bytes_that_are_no_text_can_be_typed(python):
     typed = b"c nonsense\xff\xfe\nf\n"
     arguments = ["play", "--json", "--search", "lexical", "--task", benchmark_tasks()[0].instance_id]
-    done = subprocess.run([*COMMAND.split(), *arguments], input=typed, capture_output=True, check=False)
+    done = subprocess.run([*python, "-m", "resilisim", *arguments], input=typed, capture_output=True, check=False)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["steps"][0]["message"] == "<tool_call>nonsense\ufffd\ufffd</tool_call>"
 

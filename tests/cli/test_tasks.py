@@ -7,7 +7,6 @@ import json
 import os
 import re
 import subprocess
-import sys
 import zlib
 from pathlib import Path
 
@@ -89,13 +88,13 @@ def test_generate_repeats_itself_and_is_read_back(command, tmp_path):
     assert shown["required_tools"] == tasks[7]["required_tools"]
 
 
-def test_odd_characters_reach_an_output_that_does_not_know_them(tmp_path):
+def test_odd_characters_reach_an_output_that_does_not_know_them(tmp_path, python):
     path = tmp_path / "tasks.jsonl"
     task = {"instance_id": "ü", "required_tools": ["file_operations_reader"], "description": "😀\u2028é"}
     path.write_text(json.dumps(task) + "\n", encoding="utf-8")
 
     def show(*options):
-        command = [sys.executable, "-m", "resilisim", "tasks", "show", "ü", "--tasks", str(path), *options]
+        command = [*python, "-m", "resilisim", "tasks", "show", "ü", "--tasks", str(path), *options]
         environment = {**os.environ, "PYTHONIOENCODING": "ascii:strict"}
         return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
 

@@ -32,11 +32,11 @@ TRAIN += [word for setting in SETTINGS for word in ("--set", setting)]
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
+def folder(tmp_path_factory, python):
     """The folder of a short run, trained by the installed command."""
     out = tmp_path_factory.mktemp("train") / "run"
     done = subprocess.run(
-        [sys.executable, "-m", "resilisim", *TRAIN, "--out", str(out)], capture_output=True, text=True, timeout=300
+        [*python, "-m", "resilisim", *TRAIN, "--out", str(out)], capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0, done.stderr
     assert "128 steps are done" in done.stdout

@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -100,10 +99,10 @@ def test_the_manifest_says_what_decides_the_bytes_and_nothing_of_when_and_where(
     assert set(manifests["parquet"]["versions"]) == {"resilisim", "pyarrow"}
 
 
-def run_target(out, file_format, workers):
+def run_target(python, out, file_format, workers):
     pids = out.parent / "pids"
     pids.mkdir()
-    command = [sys.executable, "-m", "tests.datasets.toy_source", out, file_format, workers, pids]
+    command = [*python, "-m", "tests.datasets.toy_source", out, file_format, workers, pids]
     return subprocess.Popen([*map(str, command)], cwd=ROOT, stderr=subprocess.PIPE, text=True), pids
 
 
@@ -115,10 +114,10 @@ def wait_for_shards(process, out, number):
 
 
 @pytest.mark.parametrize(("file_format", "workers"), [("jsonl", 2), ("parquet", 1)])
-def test_a_killed_export_leaves_whole_shards_and_goes_on(whole, tmp_path, file_format, workers):
+def test_a_killed_export_leaves_whole_shards_and_goes_on(whole, tmp_path, file_format, workers, python):
     folder = whole[file_format]
     out = tmp_path / "out"
-    process, pids = run_target(out, file_format, workers)
+    process, pids = run_target(python, out, file_format, workers)
     wait_for_shards(process, out, 2)
     process.send_signal(signal.SIGKILL)
     process.communicate()
@@ -134,10 +133,10 @@ def test_a_killed_export_leaves_whole_shards_and_goes_on(whole, tmp_path, file_f
     assert contents(out) == contents(folder)
 
 
-def test_ctrl_c_leaves_whole_shards_and_says_how_many(whole, tmp_path):
+def test_ctrl_c_leaves_whole_shards_and_says_how_many(whole, tmp_path, python):
     folder = whole["jsonl"]
     out = tmp_path / "out"
-    process, pids = run_target(out, "jsonl", 2)
+    process, pids = run_target(python, out, "jsonl", 2)
     wait_for_shards(process, out, 1)
     process.send_signal(signal.SIGINT)
     told = process.communicate()[1]

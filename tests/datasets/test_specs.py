@@ -2,7 +2,6 @@
 
 import pickle
 import subprocess
-import sys
 from dataclasses import replace
 
 import pytest
@@ -20,7 +19,7 @@ TASKS = benchmark_tasks()[:3]
 PLAYED = {"prompts": ("optimal", "chain_of_thought"), "search": False, "alternatives": False}
 
 
-def test_the_same_bytes_whatever_was_made_before_and_in_another_process():
+def test_the_same_bytes_whatever_was_made_before_and_in_another_process(python):
     specs = [PromptSpec(seed=3), ConversationSpec(seeds=2, **PLAYED), PreferenceSpec(**PLAYED)]
     code = (
         "import sys, pickle; from resilisim import benchmark_tasks, default_library\n"
@@ -30,7 +29,7 @@ def test_the_same_bytes_whatever_was_made_before_and_in_another_process():
         "    for task in reversed(benchmark_tasks()[:3]):\n"
         "        for record in source.records(task): sys.stdout.buffer.write(encode_json_line(record))\n"
     )
-    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout
+    printed = subprocess.run([*python, "-c", code], capture_output=True, check=True).stdout
     expected = b""
     for spec in specs:
         source = spec.make(default_library())

@@ -4,10 +4,8 @@ import io
 import itertools
 import json
 import math
-import os
 import signal
 import subprocess
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -370,21 +368,20 @@ evaluate("react", toy_tasks(), "optimal", 4, out=sys.argv[1], model=model, progr
 """
 
 
-def test_a_killed_run_goes_on_and_asks_nothing_again_that_was_answered(tmp_path):
+def test_a_killed_run_goes_on_and_asks_nothing_again_that_was_answered(tmp_path, python):
     def contents(requests):
         return [json.dumps(seen.body, sort_keys=True) for seen in requests]
 
     with LoopbackServer(slowly) as server:
-        command = [sys.executable, "-c", KILLED, str(tmp_path / "run"), server.base_url]
-        process = subprocess.Popen(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)})
+        command = [*python, "-c", KILLED, str(tmp_path / "run"), server.base_url]
+        process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE)
         while len(server.requests) < 40:
             assert process.poll() is None, "the run ended before it could be killed"
             time.sleep(0.01)
         process.send_signal(signal.SIGKILL)
-        process.wait()
-        time.sleep(0.1)
+        process.communicate()  # until nobody is left who could write
         before = contents(server.requests)
-        subprocess.run(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=True)
+        subprocess.run(command, cwd=ROOT, check=True)
         after = contents(server.requests[len(before) :])
     assert read_results(tmp_path / "run").num_episodes == 24
     # Each request names its episode by its seed; only those under way at the kill can come twice.

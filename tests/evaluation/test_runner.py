@@ -5,7 +5,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -90,17 +89,18 @@ def test_several_processes_write_the_same_records_and_a_finished_run_plays_nothi
 
 
 @pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.long)])
-def test_a_killed_run_goes_on_and_ends_as_if_nothing_had_happened(whole_run, tmp_path, workers):
+def test_a_killed_run_goes_on_and_ends_as_if_nothing_had_happened(whole_run, tmp_path, workers, python):
     folder, pids = tmp_path / "run", tmp_path / "pids"
     pids.mkdir()
-    command = [sys.executable, "-c", KILLED, str(folder), str(workers)]
-    process = subprocess.Popen(command, cwd=ROOT, env={**os.environ, "RESILISIM_TEST_PIDS": str(pids)})
+    command = [*python, "-c", KILLED, str(folder), str(workers)]
+    environment = {**os.environ, "RESILISIM_TEST_PIDS": str(pids)}
+    process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE)
     episodes = folder / "episodes.jsonl"
     while not episodes.exists() or episodes.read_bytes().count(b"\n") < 20:
         assert process.poll() is None, "the run ended before it could be killed"
         time.sleep(0.01)
     process.send_signal(signal.SIGKILL)
-    process.wait()
+    process.communicate()  # until nobody is left who could write
     finished = episodes.read_bytes()
     assert 20 <= finished.count(b"\n") < 240
     wait_until_gone(int(name) for name in os.listdir(pids))

@@ -330,16 +330,18 @@ def test_draws_of_a_seed_that_was_played_again_are_fitted_once(tmp_path: Path) -
     assert twice["real"] > once["real"]  # what functions do by themselves is new each time
 
 
-def run_python(program: str, folder: Path) -> subprocess.CompletedProcess[str]:
+def run_python(python: list[str], program: str, folder: Path) -> subprocess.CompletedProcess[str]:
     head = "import os, signal, threading, resilisim\n"
     return subprocess.run(
-        [sys.executable, "-c", head + program], cwd=folder, check=False, capture_output=True, text=True, timeout=120
+        [*python, "-c", head + program], cwd=folder, check=False, capture_output=True, text=True, timeout=120
     )
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")
 @pytest.mark.parametrize(("kind", "required"), [("def", ["charge"]), ("async def", [])])
-def test_a_call_that_is_killed_while_it_runs_is_in_the_record(tmp_path: Path, required: list[str], kind: str) -> None:
+def test_a_call_that_is_killed_while_it_runs_is_in_the_record(
+    tmp_path: Path, required: list[str], kind: str, python: list[str]
+) -> None:
     program = (
         f"{kind} charge(amount): os.kill(os.getpid(), signal.SIGKILL)\n"
         "def look(): return 1\n"
@@ -349,7 +351,7 @@ def test_a_call_that_is_killed_while_it_runs_is_in_the_record(tmp_path: Path, re
         "made = tools[1](40)\n"
         "asyncio.run(made)\n"
     )
-    assert run_python(program, tmp_path).returncode == -9
+    assert run_python(python, program, tmp_path).returncode == -9
     lines = lines_of(tmp_path / "run")
     assert [(line["call"], line["tool"], line["outcome"], line["error"]) for line in lines] == [
         (1, "look", "ok", None),
@@ -403,7 +405,7 @@ def test_a_call_that_fails_before_it_runs_never_looks_as_if_it_had(tmp_path: Pat
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="fork")
-def test_a_process_that_is_forked_off_writes_nothing_and_holds_nothing(tmp_path: Path) -> None:
+def test_a_process_that_is_forked_off_writes_nothing_and_holds_nothing(tmp_path: Path, python: list[str]) -> None:
     program = (
         "def add(a): return a\n"
         "tools = resilisim.inject([add], law=1.0, required=['add'], turns=50, record='run')\n"
@@ -427,7 +429,7 @@ def test_a_process_that_is_forked_off_writes_nothing_and_holds_nothing(tmp_path:
         "for child in children: os.kill(child, signal.SIGTERM); os.waitpid(child, 0)\n"
         "print(tools.record()['outcome'])\n"
     )
-    result = run_python(program.replace("resilisim.Inv", "resilisim.errors.Inv"), tmp_path)
+    result = run_python(python, program.replace("resilisim.Inv", "resilisim.errors.Inv"), tmp_path)
     told = result.stdout.splitlines()
     assert result.returncode == 0, result.stderr
     assert sum("this process was forked off" in line for line in told) == 3

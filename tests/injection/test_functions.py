@@ -9,7 +9,6 @@ import json
 import math
 import statistics
 import subprocess
-import sys
 import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -384,7 +383,7 @@ def test_what_a_block_raises_goes_on_and_the_episode_is_written() -> None:
     assert (tools.record()["ended_by"], tools.record()["outcome"]) == ("agent_error", 0)
 
 
-def test_a_killed_program_keeps_its_calls_and_the_next_one_adds_to_them(tmp_path: Path) -> None:
+def test_a_killed_program_keeps_its_calls_and_the_next_one_adds_to_them(tmp_path: Path, python: list[str]) -> None:
     program = (
         "import os, resilisim\n"
         "def add(a): return a\n"
@@ -392,7 +391,7 @@ def test_a_killed_program_keeps_its_calls_and_the_next_one_adds_to_them(tmp_path
         "tools[0](1)\n"
         "os._exit(9)\n"
     )
-    assert subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=False).returncode == 9
+    assert subprocess.run([*python, "-c", program], cwd=tmp_path, check=False).returncode == 9
     lines = [json.loads(line) for line in (tmp_path / "run" / "calls.jsonl").read_text().splitlines()]
     assert [(line["episode"], line["tool"], line["success"]) for line in lines] == [(0, "add", True)]
     assert (tmp_path / "run" / "episodes.jsonl").read_bytes() == b""

@@ -373,10 +373,16 @@ def test_what_does_not_fit_a_library_or_the_solver_is_refused() -> None:
             build_problem(default_library(), ["network_fetcher"], law)
 
 
+@functools.cache
+def roomy() -> tuple[Problem, reachable.ReachableOptimum]:
+    """A problem whose states have room, and its optimum."""
+    problem = small_problem("much at once", 8)
+    return problem, solve_reachable(problem)
+
+
 @pytest.mark.parametrize("max_states", [1, 30, 300])
 def test_where_there_is_no_room_for_every_state_the_value_is_known_between_two_bounds(max_states: int) -> None:
-    problem = small_problem("much at once", 8)
-    exact, start = solve_reachable(problem), start_state(problem)
+    (problem, exact), start = roomy(), start_state(roomy()[0])
     found = solve_reachable(problem, max_states=max_states)
     assert exact.num_states > 300
     assert exact.gap == 0.0

@@ -39,11 +39,10 @@ from verification.beliefs import Beliefs
 WORK = 4_000  # calls that the enumeration may look at, of one problem
 
 
-@pytest.mark.parametrize("with_goal", [False, True])
 @pytest.mark.parametrize("number", range(12))
-def test_values_are_those_of_every_call_in_every_state(number: int, with_goal: bool) -> None:
+def test_values_are_those_of_every_call_in_every_state(number: int) -> None:
     draws = Draws("tests/small problems", number)
-    found = small_problems.compare(draws, episodes=2, most=WORK, with_goal=with_goal)
+    found = small_problems.compare(draws, episodes=2, most=WORK, with_goal=number % 2 == 1)
     assert max(found.wrong, found.lost, found.chances, found.informed) < small_problems.TOLERANCE, found
     assert found.gap == 0.0
 
@@ -164,7 +163,7 @@ def messages_of(problem: Problem) -> list[Message]:
 
 def test_regret_is_never_negative_whatever_agents_send() -> None:
     played = 0
-    for number in range(200):
+    for number in range(80):
         draws = Draws("regret of random agents", number)
         problem = small_problems.random_problem(draws)
         turns = min(problem.rules.max_turns, len(problem.required) + 3)
@@ -179,24 +178,21 @@ def test_regret_is_never_negative_whatever_agents_send() -> None:
                 judged = judge.judge(state, message, episode.state)
                 assert judged.value - judged.action_value >= -1e-12 - judge.values.gap
                 played += 1
-    assert played > 2_000
+    assert played > 1_000
 
 
-@pytest.mark.parametrize("number", range(8))
-def test_what_is_not_enumerated_has_the_true_values(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("has_room", [True, False])
+def test_what_is_not_enumerated_has_the_true_values_and_without_room_two_bounds(
+    has_room: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(stage, "MAX_ENUMERATED_TOOLS", 0)
-    found = small_problems.compare(Draws("tests/bounded problems", number), episodes=2, most=WORK)
-    assert max(found.wrong, found.lost, found.chances, found.informed) < small_problems.TOLERANCE, found
-
-
-def test_without_room_values_lie_between_two_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stage, "MAX_ENUMERATED_TOOLS", 0)
-    give_little_room(monkeypatch, math.inf)
-    problems = [Draws("tests/bounded problems", number) for number in range(8)]
+    if not has_room:
+        give_little_room(monkeypatch, math.inf)
+    problems = [Draws("tests/bounded problems", number) for number in range(5)]
     compared = [small_problems.compare(draws, episodes=2, most=WORK) for draws in problems]
     for found in compared:
         assert max(found.wrong, found.lost, found.chances, found.informed) < small_problems.TOLERANCE, found
-    assert any(0.0 < found.gap < 0.5 for found in compared)
+    assert has_room or any(0.0 < found.gap < 0.5 for found in compared)
 
 
 def test_a_check_of_our_own_stops_what_judges(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from resilisim.evaluation.results import evaluate
 from resilisim.evaluation.table.comparing import RunComparison, compare_runs
 from resilisim.evaluation.table.leaderboard import Leaderboard, Row, read_leaderboard
 from resilisim.evaluation.table.summary import adjustment_notes, ceiling_note, overshoot_note
-from resilisim.evaluation.table.verdict import difference_sentence
+from resilisim.evaluation.table.verdict import comparison_sentence
 from resilisim.statistics.comparison import NO_EPISODE_DIFFERS, NO_LUCK, PAIRED_LUCK_ADJUSTED, Comparison, Difference
 from resilisim.statistics.power import SEEDS, PowerPlan, independent_luck_episodes, plan_sample
 from resilisim.tables.markdown import escape_markdown, markdown_lines
@@ -65,21 +65,13 @@ def compare(
             output.say(_sentence(comparison.best.note), style="dim")
     if several:
         output.console().print(comparison_table(result.pooled, title="all together"))
-    output.say(*_advice(result), verdict(result))
+    output.say(*_advice(result), f"{comparison_sentence(result.pooled)}.")
     for name, missing in zip((run_a, run_b), result.num_unfinished, strict=True):
         if missing and not (result.same_run and name is run_b):
             output.note(f"{name} is not finished: {missing:,} of its episodes are missing")
     for name, lost in zip((run_a, run_b), result.num_counted_as_lost, strict=True):
         if lost and not (result.same_run and name is run_b):
             output.note(f"{name}: {counted_as_lost(lost)}")
-
-
-def verdict(result: RunComparison) -> str:
-    """Say in one sentence what a comparison comes to, by the method to rely on."""
-    pooled, best = result.pooled, result.pooled.best
-    is_exact = pooled.pairs.is_exact and pooled.pairs.num_tasks == 1
-    told = difference_sentence(pooled.label_a, pooled.label_b, best.difference, *best.interval, is_exact=is_exact)
-    return f"{told[0].upper()}{told[1:]}."
 
 
 def counted_as_lost(number: int) -> str:

@@ -16,7 +16,7 @@ from resilisim.evaluation.run.contestants import ModelSettings
 from resilisim.evaluation.run.replay import find_episode
 from resilisim.evaluation.run.store import read_records
 from resilisim.exploration import Case
-from resilisim.exploration.losing_patterns import AdversaryLimits, Pattern
+from resilisim.exploration.losing_patterns import AdversaryLimits, Attack, Pattern, Shrunk
 from resilisim.tasks.benchmark import BENCHMARK_VERSION
 
 _MODELS = options.OptionGroup(
@@ -33,6 +33,7 @@ _LostArgument = Annotated[
         metavar="[ID]", help="Number of the episode, or its task's id; TASK:SEED:POLICY:PROMPT. The first lost one."
     ),
 ]
+AGAIN = "Play it again, on the command line or in Python:"
 _Plays = Annotated[Count, typer.Option("--plays", help="Most episodes to play.")]
 
 
@@ -56,13 +57,17 @@ def shrink(
         episode = next((str(record["index"]) for record in read_records(run) if not record["outcome"]), None)
     if episode is None:
         raise InvalidInputError(f"{run} has no lost episode: expected one to shrink")
-    found = _case(run, episode, live, models, tasks, library).shrink(plays=plays)
+    tell_shrunk(_case(run, episode, live, models, tasks, library).shrink(plays=plays), as_json)
+
+
+def tell_shrunk(found: Shrunk, as_json: bool, again: str = AGAIN) -> None:
+    """Print the fewest failures that lose an episode, and under the line `again` what reproduces them."""
     if as_json:
         answer(True, found.to_mapping())
         return
     notes = [] if found.is_smallest else [f"stopped after {found.plays:,} plays: more --plays may leave fewer failures"]
     say(found.told())
-    _answer_pattern(found.pattern, notes)
+    _answer_pattern(found.pattern, notes, again)
 
 
 @options.takes(models=_MODELS, limits=options.OptionGroup(AdversaryLimits))
@@ -83,13 +88,17 @@ def adversary(
     so on; among as many failures the likeliest come first.
     """
     case = _case(run, episode, live, models, tasks, library)
-    found = case.adversary(above=limits.above, plays=limits.plays)
+    tell_attack(case.adversary(above=limits.above, plays=limits.plays), as_json)
+
+
+def tell_attack(found: Attack, as_json: bool, again: str = AGAIN) -> None:
+    """Print the fewest failures with which an agent loses needlessly, and what reproduces them."""
     if as_json:
         answer(True, found.to_mapping())
         return
     say(found.told())
     if found.pattern is not None:
-        _answer_pattern(found.pattern, [])
+        _answer_pattern(found.pattern, [], again)
 
 
 @options.takes(models=_MODELS)
@@ -112,11 +121,11 @@ def matrix(
     answer(as_json, found.to_mapping(), found.table())
 
 
-def _answer_pattern(pattern: Pattern, notes: list[str]) -> None:
+def _answer_pattern(pattern: Pattern, notes: list[str], again: str) -> None:
     """Print failures, and what reproduces them."""
     if pattern.failures:
         answer(False, None, pattern.table(), notes=notes)
-    say("Play it again, on the command line or in Python:", *pattern.reproduce)
+    say(again, *pattern.reproduce)
 
 
 def _case(run: Path, episode: str, live: bool, models: ModelSettings, tasks: str, library: Path | None) -> Case:

@@ -27,6 +27,7 @@ MAY_DIFFER = frozenset(
     {
         "checkpoints",
         "dice",
+        "explorations",
         "explored",
         "models",
         "models_of_policies",

@@ -106,17 +106,18 @@ def _parting(one: Sequence[StepRecord], other: Sequence[StepRecord]) -> tuple[in
     """Return the first turn at which steps differ, what each did there, and what the turn before had brought."""
     for place in range(max(len(one), len(other))):
         steps = [each[place] if place < len(each) else None for each in (one, other)]
-        if steps[0] is None or steps[1] is None or _said(steps[0]) != _said(steps[1]):
+        if steps[0] is None or steps[1] is None or said(steps[0]) != said(steps[1]):
             before = "" if place == 0 else _brought(one[place - 1])
-            did = _did(steps[0]), _did(steps[1])
-            if did[0] == did[1]:  # the same tool with other arguments, say
-                said = ["" if step is None else one_line(step["message"], LONGEST_MESSAGE) for step in steps]
-                did = f"{did[0]}: {said[0]}", f"{did[1]}: {said[1]}"
-            return place + 1, did, before
+            done = did(steps[0]), did(steps[1])
+            if done[0] == done[1]:  # the same tool with other arguments, say
+                words = ["" if step is None else one_line(step["message"], LONGEST_MESSAGE) for step in steps]
+                done = f"{done[0]}: {words[0]}", f"{done[1]}: {words[1]}"
+            return place + 1, done, before
     return None, ("", ""), ""
 
 
-def _said(step: StepRecord) -> tuple[str, str | None, str]:
+def said(step: StepRecord) -> tuple[str, str | None, str]:
+    """Return what two messages have in common that are the same."""
     return step["kind"], step["tool"], step["message"]
 
 
@@ -128,7 +129,8 @@ def _brought(step: StepRecord) -> str:
     return f"{step['tool']} {'answered' if step['success'] else 'failed with ' + one_line(step['error'] or '', 40)}"
 
 
-def _did(step: StepRecord | Mapping[str, Any] | None) -> str:
+def did(step: StepRecord | Mapping[str, Any] | None) -> str:
+    """Say what a message did, in few words; None is one that an episode did not come to."""
     if step is None:
         return "had ended"
     if step["kind"] == "execute" and step["tool"]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Final
 
+from resilisim.statistics.comparison import Comparison
 from resilisim.tables.numbers import percent, signed_interval, signed_points
 
 _SAME: Final = 1e-9  # rates that differ by less are the same
@@ -60,6 +61,16 @@ def difference_sentence(
     if margin:
         return f"it cannot be told yet whether {one} is worse than {other}: {told}"
     return f"no difference is shown between {one} and {other}: {told}"
+
+
+def comparison_sentence(comparison: Comparison) -> str:
+    """Say in plain words how the first of two agents does against the second, by the method to rely on."""
+    best, pairs = comparison.best, comparison.pairs
+    is_exact = pairs.is_exact and pairs.num_tasks == 1
+    told = difference_sentence(
+        comparison.label_a, comparison.label_b, best.difference, *best.interval, is_exact=is_exact
+    )
+    return f"{told[0].upper()}{told[1:]}" if told.startswith(("no ", "nothing ")) else told
 
 
 def _signed(difference: float) -> str:

@@ -17,6 +17,8 @@ from resilisim.envs.session import EpisodeEnded, Session
 from resilisim.errors import InvalidInputError, ResiliSimError, import_extra, unknown_name
 
 EPISODE_PATH: Final = "/episodes/{name}/mcp"  # protocol 2026-07-28 has no HTTP sessions, so each episode has a URL
+SESSION_PATH: Final = "/mcp"  # one address for session after session, each the next episode
+WORK_ORDER: Final = "work_order"  # the prompt that says what there is to do
 START: Final = "episode_start"
 FINISH: Final = "episode_finish"
 LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
@@ -118,6 +120,17 @@ class EpisodeHost:
         # The first exact optimum of a process compiles for seconds, in which other episodes go on.
         session = self.take(await asyncio.to_thread(self._begin, wanted))
         return Answer(self.prompt, data={"prompt": self.prompt, "turns": session.turns_left})
+
+    async def work_order(self, arguments: Mapping[str, Any]) -> str:
+        """Return what there is to do; without an episode under way this begins the next one, as `START` does.
+
+        Raises:
+            InvalidInputError: An argument names no episode, or another one than that which is under way.
+        """
+        async with self._order:
+            if self._session is None or self._session.ended or arguments:
+                await self._start(arguments)
+            return self.prompt
 
     @property
     def prompt(self) -> str:
@@ -223,16 +236,22 @@ _EPISODE_TOOLS: Final[tuple[dict[str, Any], ...]] = (
 
 
 def mcp_server(find: Callable[[str], EpisodeHost]) -> Any:
-    """Return a server of the package `mcp` for episodes that are found by the name in their URL ("" on stdio).
+    """Return a server of the package `mcp` for episodes that are found by the name in their URL.
+
+    On stdio the name is "", at the address for every session a slash and the session's id, if its protocol has one.
 
     Raises:
         MissingExtraError: The package `mcp` is not installed.
     """
     lowlevel: Any = import_extra("mcp.server.lowlevel", "serving MCP clients needs", "mcp")
     types: Any = import_extra("mcp.types", "serving MCP clients needs", "mcp")
+    mcp: Any = import_extra("mcp", "serving MCP clients needs", "mcp")
 
     def host_of(context: Any) -> EpisodeHost:
-        return find("" if context.request is None else str(context.request.path_params["name"]))
+        if context.request is None:
+            return find("")
+        name = context.request.path_params.get("name")
+        return find(f"/{context.request.headers.get('mcp-session-id', '')}" if name is None else str(name))
 
     async def list_tools(context: Any, params: Any) -> Any:
         listed = [
@@ -250,12 +269,39 @@ def mcp_server(find: Callable[[str], EpisodeHost]) -> Any:
         data = None if answer.data is None else dict(answer.data)
         return types.CallToolResult(content=content, is_error=answer.is_error, structured_content=data)
 
+    async def list_prompts(context: Any, params: Any) -> Any:
+        described = "What there is to do; begins the next episode if none is under way."
+        arguments = [
+            types.PromptArgument(name=name, description=schema["description"], required=False)
+            for name, schema in _EPISODE_TOOLS[0]["inputSchema"]["properties"].items()
+        ]
+        return types.ListPromptsResult(
+            prompts=[types.Prompt(name=WORK_ORDER, description=described, arguments=arguments)]
+        )
+
+    async def get_prompt(context: Any, params: Any) -> Any:
+        try:
+            if params.name != WORK_ORDER:
+                raise unknown_name("prompt", params.name[:100], [WORK_ORDER])
+            words = await host_of(context).work_order(_read_arguments(params.arguments or {}))
+        except ResiliSimError as error:
+            raise mcp.MCPError(types.INVALID_PARAMS, " ".join(str(error).split())) from None
+        content = types.TextContent(type="text", text=_encodable(words))
+        return types.GetPromptResult(messages=[types.PromptMessage(role="user", content=content)])
+
     return lowlevel.Server(
         "resilisim",
         instructions=f"Call {START} to learn what there is to do, then the tools, then {FINISH}.",
         on_list_tools=list_tools,
         on_call_tool=call_tool,
+        on_list_prompts=list_prompts,
+        on_get_prompt=get_prompt,
     )
+
+
+def _read_arguments(arguments: Mapping[str, str]) -> dict[str, Any]:
+    """Return the arguments of a prompt, which are texts, as the tool takes them."""
+    return {name: int(text) if name == "seed" and text.isdecimal() else text for name, text in arguments.items()}
 
 
 def _encodable(text: str) -> str:
@@ -299,7 +345,7 @@ class Hosts:
 async def http_server(
     find: Callable[[str], EpisodeHost], host: str = "127.0.0.1", port: int = 0, token: str | None = None
 ) -> AsyncIterator[tuple[str, Awaitable[None]]]:
-    """Serve clients over HTTP, each episode at its own URL, while the block lasts.
+    """Serve clients over HTTP while the block lasts, each episode at its own URL, or all at one, by their sessions.
 
     Args:
         find: Finds the host of an episode by its name.
@@ -313,7 +359,9 @@ async def http_server(
     Raises:
         InvalidInputError: The address is taken, or is none.
     """
+    routing: Any = import_extra("starlette.routing", "serving MCP clients needs", "mcp")
     app = mcp_server(find).streamable_http_app(streamable_http_path=EPISODE_PATH, host=host)
+    app.router.routes.append(routing.Route(SESSION_PATH, endpoint=app.router.routes[0].endpoint))
     async with listening(app, host, port, token) as served:
         yield served
 

@@ -48,11 +48,12 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from resilisim.bounds import Seed, checked
+from resilisim.certificates import trusted_certificates
 from resilisim.errors import InfrastructureError, InvalidInputError, ResiliSimError, count_of, one_line
 from resilisim.injection.call import Outcome
 from resilisim.injection.folder import InjectionFolder
 from resilisim.injection.injected_episode import InjectionSettings
-from resilisim.integrations.mcp.host import EPISODE_PATH, LOOPBACK, listening
+from resilisim.integrations.mcp.host import EPISODE_PATH, LOOPBACK, SESSION_PATH, listening
 from resilisim.integrations.mcp.http_transport import AnsweringTransport
 from resilisim.integrations.mcp.relay import Relay
 from resilisim.integrations.mcp.server import on_signals
@@ -64,6 +65,7 @@ from resilisim.tool_library import ToolLibrary
 _IDLE_SECONDS: Final = 30 * 60  # after which a session over HTTP that nobody has closed is over
 _REQUEST: Final = "resilisim.request"  # where the scope of an HTTP request holds the id of its message
 _TASK: Final = "resilisim.task"  # where it holds what answers it
+_DISCOVER: Final = "server/discover"
 _CONNECT_SECONDS: Final = 30.0
 _LONGEST_REASON: Final = 300
 _FLUSH_SECONDS: Final = 0.2  # for the last messages to an agent that is still there
@@ -114,7 +116,7 @@ class Proxied:
                 yield streams
             return
         timeout = httpx2.Timeout(_CONNECT_SECONDS, read=None)  # how long answers may take is for others to say
-        transport = AnsweringTransport(httpx2.AsyncHTTPTransport(), note, lost)
+        transport = AnsweringTransport(httpx2.AsyncHTTPTransport(verify=trusted_certificates(httpx2)), note, lost)
         async with (
             httpx2.AsyncClient(timeout=timeout, transport=transport, headers=dict(self.headers)) as client,
             streamable_http_client(self.url, http_client=client, max_sse_event_size=None) as streams,
@@ -383,7 +385,7 @@ async def _over_http(
 ) -> None:
     stopped = asyncio.Event()
     on_signals(stopped.set)
-    app = Starlette(routes=[Route(EPISODE_PATH, endpoint=episodes)])
+    app = Starlette(routes=[Route(path, endpoint=episodes) for path in (EPISODE_PATH, SESSION_PATH)])
     async with listening(app, host, port, token) as (url, serving):
         ready(url)
         stopping = asyncio.ensure_future(stopped.wait())
@@ -405,6 +407,14 @@ class _Url:
         self._handling: dict[RequestId, asyncio.Task[Any]] = {}  # what answers the HTTP request of a message
         self._tasks: list[asyncio.Task[None]] = []
         self.used = time.monotonic()  # when the last request came or ended
+        self.session = uuid.uuid4().hex  # the id of its session, in protocols that have them
+        self._introduction: RequestId | None = None  # the request with which a client of the newer protocol begins
+        self._is_refused = False  # whether the server does not know that
+
+    @property
+    def waits_for_session(self) -> bool:
+        """Whether its client has learned that the server speaks the former protocol, and will begin anew."""
+        return self._is_refused and False not in self._transports
 
     async def transport(
         self, is_modern: bool, security: TransportSecuritySettings | None, idle: Callable[[], None]
@@ -412,7 +422,7 @@ class _Url:
         """Return the transport of an era: the former one has sessions, and in the newer one each request is alone."""
         if is_modern not in self._transports:
             transport = StreamableHTTPServerTransport(
-                None if is_modern else uuid.uuid4().hex, security_settings=security, idle_timeout=_IDLE_SECONDS
+                None if is_modern else self.session, security_settings=security, idle_timeout=_IDLE_SECONDS
             )
             started = asyncio.Event()
             self._transports[is_modern] = transport
@@ -448,6 +458,8 @@ class _Url:
                         continue
                     message, metadata = item.message, item.metadata
                     if isinstance(message, JSONRPCRequest):
+                        if message.method == _DISCOVER:
+                            self._introduction = message.id
                         self._routes[message.id] = write
                         if isinstance(metadata, ServerMessageMetadata):
                             metadata.request_context.scope[_REQUEST] = message.id
@@ -474,6 +486,7 @@ class _Url:
         metadata = None
         if isinstance(message, JSONRPCResponse | JSONRPCError):
             write = None
+            self._is_refused |= isinstance(message, JSONRPCError) and message.id == self._introduction is not None
             if message.id is not None:
                 write = self._routes.pop(message.id, None)
                 self._unanswered.pop(message.id, None)
@@ -488,7 +501,11 @@ class _Url:
 
 
 class ProxyEpisodes:
-    """The episodes of a proxy over HTTP, by the name in their URL; a name that is new is a new episode."""
+    """The episodes of a proxy over HTTP, by the name in their URL; a name that is new is a new episode.
+
+    At the one address for all each session is the next episode. The newer protocol has no sessions: there the next
+    episode begins when a client introduces itself (`server/discover`) after the one before has called a tool.
+    """
 
     def __init__(self, proxied: Proxied, is_loopback: bool, tell: Callable[[str], None]) -> None:
         self._proxied = proxied
@@ -497,6 +514,8 @@ class ProxyEpisodes:
         self._tell = tell
         self._urls: dict[str, _Url] = {}
         self._opening = asyncio.Lock()
+        self._next = 0  # number of the next episode at the address for all
+        self._without_session: str | None = None  # the one there that clients without sessions play
         self._closing: set[asyncio.Task[None]] = set()
         # A page in a browser on this machine must not reach the server through a name of its own (DNS rebinding).
         names = ("127.0.0.1:*", "localhost:*", "[::1]:*")
@@ -509,7 +528,7 @@ class ProxyEpisodes:
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Answer an HTTP request; no server is started for one that is refused."""
         request = Request(scope, receive)
-        name, session = str(request.path_params["name"]), request.headers.get("mcp-session-id")
+        session = request.headers.get("mcp-session-id")
         is_post = request.method == "POST"
         refused = await TransportSecurityMiddleware(self._security).validate_request(request, is_post)
         body = b""
@@ -518,13 +537,16 @@ class ProxyEpisodes:
         if refused is not None:
             await refused(scope, receive, send)
             return
+        version = request.headers.get(MCP_PROTOCOL_VERSION_HEADER)
+        is_modern = version is not None and version not in HANDSHAKE_PROTOCOL_VERSIONS
+        name = request.path_params.get("name") or self._name_of(session, is_modern, body)
         try:
             url = self._urls.get(name) or await self._open(name, begins=is_post and session is None)
         except ResiliSimError as error:
             await _refusal(one_line(str(error), _LONGEST_REASON), 502)(scope, receive, send)
             return
         if url is None:
-            await _refusal(f"no session {name!r:.100} is open", 404)(scope, receive, send)
+            await _refusal(f"no session {name or session!r:.100} is open", 404)(scope, receive, send)
             return
         url.used, scope[_TASK] = time.monotonic(), asyncio.current_task()
         if request.method == "DELETE" and session is None:
@@ -535,12 +557,38 @@ class ProxyEpisodes:
         if refused is not None:
             await refused(scope, receive, send)
             return
-        version = request.headers.get(MCP_PROTOCOL_VERSION_HEADER)
-        is_modern = version is not None and version not in HANDSHAKE_PROTOCOL_VERSIONS
         transport = await url.transport(is_modern, self._security, lambda: self._close_soon(name, url))
         await transport.handle_request(scope, _again(body, receive) if is_post else receive, send)
         url.used = time.monotonic()
         await self._left(name, url, transport, is_modern, scope.get(_REQUEST))
+
+    def _name_of(self, session: str | None, is_modern: bool, body: bytes) -> str:
+        """Return the name of the episode that a request at the address for all is of; "" if it can be of none."""
+        if session is not None:
+            return next((name for name, url in self._urls.items() if url.session == session), "")
+        methods = [getattr(message, "method", None) for message in read_messages(body)]
+        name = self._without_session
+        url = None if name is None else self._urls.get(name)
+        if not is_modern:
+            if name is not None and url is not None and url.waits_for_session:
+                return name
+            return self._next_name() if "initialize" in methods else ""
+        is_over = _DISCOVER in methods and url is not None and url.connection.relay.has_calls
+        if is_over and name is not None and url is not None:
+            self._close_soon(name, url)
+        if name is None or url is None or is_over:
+            name = self._without_session = self._next_name()
+        return name
+
+    def _next_name(self) -> str:
+        """Return the first number whose seed nobody plays or has played to its end."""
+        seed = self._proxied.injection.seed
+        while str(self._next) in self._urls or (
+            self._folder is not None and self._folder.has_played(seed + self._next)
+        ):
+            self._next += 1
+        self._next += 1
+        return str(self._next - 1)
 
     async def close(self) -> None:
         """End all episodes and release the folder."""
@@ -560,6 +608,8 @@ class ProxyEpisodes:
             await url.connection.relay.from_agent(cancelled)
 
     async def _open(self, name: str, begins: bool) -> _Url | None:
+        if not name:
+            return None
         async with self._opening:
             url = self._urls.get(name)
             if url is None and begins:

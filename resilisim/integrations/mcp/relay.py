@@ -15,7 +15,7 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, cast
 
 from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY
 from mcp_types import (
@@ -124,18 +124,17 @@ class Relay:
         self.broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._settings, self._library = settings, library
         self._folder = folder
-        self._to_agent = to_agent
-        self._to_server = to_server
+        self._to_agent, self._to_server = to_agent, to_server
         self._seconds = call_seconds or ANSWER_SECONDS
         self._note, self._cut = note, cut
         self._answers = None if settings.law.corrupt is None else WrongAnswers(settings.law.corrupt.kinds)
         self._episode: InjectedEpisode | None = None
-        self._outside: dict[str, str] = {}  # tools that came by and that the law cannot take in, with the reason
+        self._outside: dict[str, str] = {}  # tools that came by and that the law cannot take in, and why
         self._lost: str | None = None  # why the server will answer nothing any more
         self._list_meta: dict[str, Any] | None = None  # of the first request for tools; None before it
         self._listing: Listing | None = None  # the list that is being fetched
         self._changes = 0  # how often the server has said that its list has changed
-        self._known_changes = -1  # up to where the list is known; -1: not at all
+        self._known_changes = -1  # up to where it is known; -1: not at all
         self._held: deque[_Call] = deque()
         self._running: dict[RequestId, _Call] = {}
         self._paused: list[_Call] = []  # the server wants input of the agent before it goes on (protocol 2026-07-28)
@@ -143,8 +142,7 @@ class Relay:
         self._timers: dict[RequestId, asyncio.TimerHandle] = {}
         self._asked: dict[RequestId, float] = {}  # what the server has asked the agent, and when
         self._tokens: dict[RequestId, RequestId] = {}  # progress tokens, and the requests that they are of
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._making: asyncio.Task[None] | None = None
+        self._tasks, self._making = set[asyncio.Task[None]](), cast("asyncio.Task[None] | None", None)
 
     @property
     def episode(self) -> InjectedEpisode | None:
@@ -155,6 +153,11 @@ class Relay:
     def is_busy(self) -> bool:
         """Whether requests of the agent have no answer yet, but for those that are meant to stay open."""
         return any(method not in _LASTING for method in self._waiting.values())
+
+    @property
+    def has_calls(self) -> bool:
+        """Whether the agent has called a tool."""
+        return bool(self.calls or self._running or self._held)
 
     def is_waiting(self, request: RequestId) -> bool:
         """Return whether a request of the agent has no answer yet."""

@@ -332,7 +332,7 @@ async def _until_stopped(
 ) -> None:
     stopped = asyncio.Event()
     on_signals(stopped.set)
-    hosts = Hosts(lambda name: episodes.host(repeats=False))
+    hosts = Hosts(lambda name: episodes.host(repeats=name.startswith("/")))
     async with http_server(hosts, host, port, token) as (url, serving):
         tell(url)
         stopping = asyncio.ensure_future(stopped.wait())

@@ -16,8 +16,9 @@ from urllib.parse import urlencode
 from markupsafe import Markup
 
 from resilisim.errors import count_of
-from resilisim.evaluation.episode.record import EpisodeRecord
+from resilisim.evaluation.episode.record import EpisodeRecord, StepRecord
 from resilisim.evaluation.table.comparing import RunComparison
+from resilisim.evaluation.table.parting import said
 from resilisim.evaluation.table.summary import GroupSummary
 from resilisim.reporting.comparison_section import differences_table, methods_table
 from resilisim.reporting.page import Fold, packaged_file, page_policy, plain, render
@@ -218,11 +219,11 @@ def episodes_page(
         links: Where "back", "previous" and "next" lead.
     """
     a, b = (side.shown.turns for side in sides)
+    steps = ([each.step for each in turns] for turns in (a, b))
     parting = next(
-        (number for number, (mine, its) in enumerate(zip_longest(a, b)) if mine is None or its is None or
-         mine.words != its.words),
+        (number for number, (mine, its) in enumerate(zip_longest(*steps)) if not _same(mine, its)),
         None,
-    )  # fmt: skip
+    )
     return _page(
         "view-episodes.html",
         title=f"{sides[0].name} and {sides[1].name}: {sides[0].record['instance_id']}",
@@ -234,6 +235,10 @@ def episodes_page(
         is_live=False,
         points_lost=_points_lost,
     )
+
+
+def _same(one: StepRecord | None, other: StepRecord | None) -> bool:
+    return one is not None and other is not None and said(one) == said(other)
 
 
 def problem_page(problem: str) -> bytes:

@@ -18,8 +18,9 @@ from resilisim.evaluation.episode.rejudging import message_reader, rejudged
 from resilisim.evaluation.episode.texts import opened_if_whole, replies_of
 from resilisim.evaluation.run.plan import library_of_run
 from resilisim.evaluation.run.replay import RecordedMessages
+from resilisim.evaluation.table.parting import did
 from resilisim.policies.scripted import ExactOptimumPolicy
-from resilisim.reporting.view.runs import Episode, ViewedRun, message_words
+from resilisim.reporting.view.runs import Episode, ViewedRun
 from resilisim.simulator.draws import Branch
 from resilisim.tasks import Task
 from resilisim.tool_library import ToolLibrary
@@ -59,7 +60,7 @@ class Pair:
     def _at_parting(self, episode: Episode) -> str:
         if self.parting is None:
             return ""
-        return episode.messages[self.parting - 1] if self.parting <= len(episode.messages) else "(had ended)"
+        return episode.did[self.parting - 1] if self.parting <= len(episode.did) else did(None)
 
     def is_listed(self, choice: Choice) -> bool:
         """Tell whether it belongs to a list."""
@@ -82,7 +83,7 @@ def pairs_of(run_a: ViewedRun, policy_a: str, run_b: ViewedRun, policy_b: str, p
         other = others.get(_key(each))
         if each.policy != policy_a or other is None or prompt not in (None, each.prompt):
             continue
-        apart = (turn for turn, (mine, its) in enumerate(zip_longest(each.messages, other.messages), 1) if mine != its)
+        apart = (turn for turn, (mine, its) in enumerate(zip_longest(each.said, other.said), 1) if mine != its)
         pairs.append(Pair(each, other, next(apart, None)))
     return sorted(pairs, key=_weight)
 
@@ -146,7 +147,7 @@ def shown_episode(run: ViewedRun, record: EpisodeRecord, library: ToolLibrary | 
             came_to = "success, with wrong data"
         label = step["label"]
         cause = None if label is None else ALL_LOSS_LABELS.get(label, label.replace("_", " "))
-        turns.append(Turn(step, message_words(step), came_to, reply, cause))
+        turns.append(Turn(step, did(step), came_to, reply, cause))
     return ShownEpisode(record, turns, problem)
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
 from resilisim.errors import ResiliSimError, StoreError
-from resilisim.evaluation.episode.record import EpisodeRecord, StepRecord
+from resilisim.evaluation.episode.record import EpisodeRecord
 from resilisim.evaluation.run.store import (
     EPISODES_NAME,
     foreign_episode,
@@ -25,6 +25,7 @@ from resilisim.evaluation.run.store import (
     record_in_line,
 )
 from resilisim.evaluation.table.facts import RunCollector
+from resilisim.evaluation.table.parting import did, said
 from resilisim.evaluation.table.summary import GroupSummary
 from resilisim.provenance import describe_os_error
 from resilisim.reporting.run_words import begun_on, law_words
@@ -52,14 +53,8 @@ class Episode(NamedTuple):
     optimum: float
     regret: float
     luck: float
-    messages: tuple[str, ...]  # what each message was, in few words (`message_words`)
-
-
-def message_words(step: StepRecord) -> str:
-    """Return what a message was, in few words: "call network_fetcher", "finish", "search"."""
-    if step["kind"] == "execute":
-        return f"call {step['tool']}"
-    return step["kind"].replace("_", " ") + (f" {step['tool']}" if step["tool"] else "")
+    did: tuple[str, ...]  # what each message did, in few words (`parting.did`)
+    said: tuple[int, ...]  # hashes of what makes messages the same (`parting.said`)
 
 
 class ViewedRun:
@@ -220,7 +215,8 @@ class ViewedRun:
             record["optimum"],
             record["regret"],
             record["luck"],
-            tuple(sys.intern(message_words(step)) for step in record["steps"]),
+            tuple(sys.intern(did(step)) for step in record["steps"]),
+            tuple(hash(said(step)) for step in record["steps"]),
         )
         return True
 

@@ -2,30 +2,8 @@
 
 from __future__ import annotations
 
-import math
-
 from resilisim.evaluation.episode.record import EpisodeRecord
-from resilisim.statistics.comparison import Comparison
-from resilisim.tables.numbers import percent, signed_interval, signed_points
-
-
-def comparison_sentence(comparison: Comparison) -> str:
-    """Say which of two agents is better and by how much, or that nobody can tell."""
-    best = comparison.best
-    a, b, difference = comparison.label_a, comparison.label_b, best.difference
-    low, high = best.interval
-    if math.isnan(difference):
-        return f"{a} and {b} have no pair of episodes that could be compared"
-    better, worse = (a, b) if difference >= 0.0 else (b, a)
-    points = f"{percent(abs(difference))} points"
-    if math.isnan(low):
-        if difference == 0.0:
-            return f"{a} and {b} are equally good on these tasks"
-        return f"{better} is better than {worse} by {points}, without an interval"
-    if low > 0.0 or high < 0.0:
-        ends = sorted((abs(low), abs(high)))
-        return f"{better} is better than {worse} by {points} [{percent(ends[0])}, {percent(ends[1])}]"
-    return f"No difference can be told: {a} − {b} is {signed_points(difference)} points {signed_interval(low, high)}"
+from resilisim.tables.numbers import percent
 
 
 def episodes_sentence(name_a: str, a: EpisodeRecord, name_b: str, b: EpisodeRecord) -> str:

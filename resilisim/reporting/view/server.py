@@ -16,6 +16,7 @@ from urllib.parse import parse_qsl, urlsplit
 from resilisim import __version__
 from resilisim.errors import InvalidInputError, ResiliSimError, shown_value, unknown_name
 from resilisim.evaluation.table.comparing import RunComparison, compare_runs
+from resilisim.evaluation.table.verdict import comparison_sentence
 from resilisim.reporting import report_page
 from resilisim.reporting.page import render
 from resilisim.reporting.view.pages import (
@@ -29,7 +30,7 @@ from resilisim.reporting.view.pages import (
 )
 from resilisim.reporting.view.pairs import CHOICES, Choice, FindTask, gone_on, pairs_of, shown_episode
 from resilisim.reporting.view.runs import RunWatch, ViewedRun
-from resilisim.reporting.view.sentences import comparison_sentence, episodes_sentence
+from resilisim.reporting.view.sentences import episodes_sentence
 from resilisim.tasks.benchmark import find_task as find_benchmark_task
 from resilisim.tool_library import ToolLibrary
 

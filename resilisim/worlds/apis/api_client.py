@@ -20,6 +20,7 @@ from annotated_types import Ge, Le
 
 from resilisim import __version__
 from resilisim.bounds import Speed, checked
+from resilisim.certificates import trusted_certificates
 from resilisim.errors import InvalidInputError, import_extra, one_line
 from resilisim.inputs import json_problem, read_json
 from resilisim.redaction import without_credentials
@@ -161,6 +162,7 @@ class ApiClient:
             max_redirects=MOST_REDIRECTS,
             limits=self._httpx.Limits(max_connections=None, max_keepalive_connections=100),
             trust_env=not self.address.twin,
+            verify=trusted_certificates(self._httpx),
         )
 
     async def call(

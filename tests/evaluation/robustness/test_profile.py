@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -201,17 +199,17 @@ def profile_job_of(folder: Path) -> profile_job.ProfileJob:
     return plan_profile(POLICIES, toy_tasks(), 4, points, out=folder, progress=False)
 
 
-def test_a_killed_profile_goes_on(tmp_path: Path) -> None:
+def test_a_killed_profile_goes_on(tmp_path: Path, python: list[str]) -> None:
     whole = make_profile(str(tmp_path / "whole"))
     folder = tmp_path / "killed"
-    command = [sys.executable, "-m", "tests.evaluation.robustness.profile_kill_target", str(folder)]
-    process = subprocess.Popen(command, cwd=ROOT, env=dict(os.environ))
+    command = [*python, "-m", "tests.evaluation.robustness.profile_kill_target", str(folder)]
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE)
     second = folder / "reliability-0.50" / "episodes.jsonl"
     while not second.exists() or second.read_bytes().count(b"\n") < 3:
         assert process.poll() is None, "the profile ended before it could be killed"
         time.sleep(0.01)
     process.send_signal(signal.SIGKILL)
-    process.wait()
+    process.communicate()  # until nobody is left who could write
     first = (folder / "standard" / "episodes.jsonl").read_bytes()
     assert not (folder / "turns-04").exists()
     kept = second.read_bytes()

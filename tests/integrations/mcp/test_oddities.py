@@ -306,7 +306,7 @@ async def test_a_beginning_that_is_not_answered_is_given_up() -> None:
         assert "initialize: the server has not answered within 0.2 s" in client.heard[0]["error"]["message"]
 
 
-def test_a_killed_proxy_leaves_the_call_that_was_under_way_and_no_process(tmp_path: Path) -> None:
+def test_a_killed_proxy_leaves_the_call_that_was_under_way_and_no_process(tmp_path: Path, python: list[str]) -> None:
     """kill -9 in a call: the call may have run, so it is in the record, and its server ends."""
     server = tmp_path / "server.py"
     server.write_text(
@@ -323,7 +323,7 @@ def test_a_killed_proxy_leaves_the_call_that_was_under_way_and_no_process(tmp_pa
         "\n"
         "    if 'id' in m: print(json.dumps({'jsonrpc': '2.0', 'id': m['id'], 'result': r}), flush=True)\n"
     )
-    command = [sys.executable, "-m", "resilisim", "mcp", "proxy", "--law", "benchmark", "--record", str(tmp_path / "r")]
+    command = [*python, "-m", "resilisim", "mcp", "proxy", "--law", "benchmark", "--record", str(tmp_path / "r")]
     command += ["--seed", "1", "--", sys.executable, str(server), str(tmp_path / "pid")]
     requests = [
         {"id": 1, "method": "initialize", "params": HELLO},

@@ -622,14 +622,14 @@ async def test_over_http_an_id_that_is_in_use_is_refused_and_the_first_call_answ
 
 
 @in_a_loop
-async def test_the_command_in_front_of_a_server_that_is_killed(tmp_path: Path) -> None:
+async def test_the_command_in_front_of_a_server_that_is_killed(tmp_path: Path, python: list[str]) -> None:
     """The real command between a real client and a real server, each a process."""
-    command = ["-m", "resilisim", "mcp", "proxy", "--law", "benchmark", "--record", str(tmp_path), "--required"]
-    server = [*command, "add,waits", "--", sys.executable, SERVER]
+    command = [*python[1:], "-m", "resilisim", "mcp", "proxy", "--law", "benchmark", "--record", str(tmp_path)]
+    server = [*command, "--required", "add,waits", "--", sys.executable, SERVER]
     with (tmp_path / "stderr").open("w") as heard:
         from mcp.client.stdio import stdio_client
 
-        parameters = StdioServerParameters(command=sys.executable, args=server, env=dict(os.environ))
+        parameters = StdioServerParameters(command=python[0], args=server, env=dict(os.environ))
         async with Client(stdio_client(parameters, heard), mode="legacy") as client:
             while (await said(client, "add", a=1, b=2))[0]:
                 pass
@@ -641,8 +641,10 @@ async def test_the_command_in_front_of_a_server_that_is_killed(tmp_path: Path) -
 
 
 @pytest.mark.long
-def test_the_command_whose_client_is_killed_keeps_the_call_that_was_under_way(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "resilisim", "mcp", "proxy", "--law", "benchmark", "--record", str(tmp_path)]
+def test_the_command_whose_client_is_killed_keeps_the_call_that_was_under_way(
+    tmp_path: Path, python: list[str]
+) -> None:
+    command = [*python, "-m", "resilisim", "mcp", "proxy", "--law", "benchmark", "--record", str(tmp_path)]
     command += ["--required", "waits", "--call-timeout", "60", "--", sys.executable, SERVER]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
@@ -670,8 +672,8 @@ def test_the_command_whose_client_is_killed_keeps_the_call_that_was_under_way(tm
 
 
 @pytest.mark.long
-def test_the_command_over_http_ends_its_episodes_when_it_is_told_to_stop(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "resilisim", "mcp", "proxy", "--law", "benchmark", "--record", str(tmp_path)]
+def test_the_command_over_http_ends_its_episodes_when_it_is_told_to_stop(tmp_path: Path, python: list[str]) -> None:
+    command = [*python, "-m", "resilisim", "mcp", "proxy", "--law", "benchmark", "--record", str(tmp_path)]
     command += ["--required", "add", "--http", "127.0.0.1:0", "--", sys.executable, SERVER]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     url = re.search(r"http://[\d.:]+", process.stderr.readline())[0]

@@ -224,12 +224,9 @@ def test_tools_of_the_library_that_are_called_like_those_of_the_episode_can_be_c
     assert asyncio.run(play())["level"] == "full_success"
 
 
-def test_the_command_over_stdio_plays_one_episode_after_the_other(tmp_path: Path) -> None:
-    command = StdioServerParameters(
-        command=sys.executable,
-        args=["-m", "resilisim", "mcp", "serve", "--tasks", "2", "--out", str(tmp_path / "run"), "--name", "mine"],
-        env=dict(os.environ),
-    )
+def test_the_command_over_stdio_plays_one_episode_after_the_other(tmp_path: Path, python: list[str]) -> None:
+    arguments = [*python[1:], "-m", "resilisim", "mcp", "serve", "--tasks", "2", "--name", "mine", "--out"]
+    command = StdioServerParameters(command=python[0], args=[*arguments, str(tmp_path / "run")], env=dict(os.environ))
 
     async def play() -> None:
         async with Client(command) as client:
@@ -257,7 +254,9 @@ def status_of(url: str, headers: dict[str, str]) -> int:
         return error.code
 
 
-def test_a_signal_ends_the_command_over_stdio_and_what_is_under_way_is_written(tmp_path: Path) -> None:
+def test_a_signal_ends_the_command_over_stdio_and_what_is_under_way_is_written(
+    tmp_path: Path, python: list[str]
+) -> None:
     message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "network_fetcher"}}
     begin = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}
     lines = [
@@ -265,7 +264,7 @@ def test_a_signal_ends_the_command_over_stdio_and_what_is_under_way_is_written(t
         {"jsonrpc": "2.0", "method": "notifications/initialized"},
         message,
     ]
-    command = [sys.executable, "-m", "resilisim", "mcp", "serve", "--tasks", "1", "--out", str(tmp_path)]
+    command = [*python, "-m", "resilisim", "mcp", "serve", "--tasks", "1", "--out", str(tmp_path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as server:
         assert server.stdin is not None
         assert server.stdout is not None
@@ -280,12 +279,14 @@ def test_a_signal_ends_the_command_over_stdio_and_what_is_under_way_is_written(t
     assert [record["ended_by"] for record in read_records(tmp_path)] == ["agent_error"]
 
 
-def test_a_client_that_closes_its_reading_end_leaves_no_traceback_and_odd_lines_are_answered(tmp_path: Path) -> None:
+def test_a_client_that_closes_its_reading_end_leaves_no_traceback_and_odd_lines_are_answered(
+    tmp_path: Path, python: list[str]
+) -> None:
     begin = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}
     hello = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": begin}
     start = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "episode_start", "arguments": {}}}
     odd = ['{"jsonrpc": "2.0", "id": 5, "method": "tools/call", "params": {"name": "\\ud800"}}', "nonsense"]
-    command = [sys.executable, "-m", "resilisim", "mcp", "serve", "--tasks", "1", "--out", str(tmp_path / "out")]
+    command = [*python, "-m", "resilisim", "mcp", "serve", "--tasks", "1", "--out", str(tmp_path / "out")]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as server:
         assert server.stdin is not None
         assert server.stdout is not None
@@ -331,8 +332,8 @@ def test_what_a_full_disk_does_not_take_is_kept_and_nothing_more_is_played(
     asyncio.run(play())
 
 
-def test_the_command_over_http_wants_its_token_and_ends_with_a_signal(tmp_path: Path) -> None:
-    arguments = [sys.executable, "-m", "resilisim", "mcp", "serve", "--host", "0.0.0.0", "--tasks", "2"]
+def test_the_command_over_http_wants_its_token_and_ends_with_a_signal(tmp_path: Path, python: list[str]) -> None:
+    arguments = [*python, "-m", "resilisim", "mcp", "serve", "--host", "0.0.0.0", "--tasks", "2"]
     process = subprocess.Popen(
         [*arguments, "--out", str(tmp_path)],
         stderr=subprocess.PIPE,

@@ -6,7 +6,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -142,10 +141,10 @@ train(load_config("paper", settings=sys.argv[2:]), sys.argv[1], report)
 """
 
 
-def test_a_run_that_was_killed_goes_on_as_if_nothing_had_happened(paper_run, tmp_path):
+def test_a_run_that_was_killed_goes_on_as_if_nothing_had_happened(paper_run, tmp_path, python):
     folder, result = paper_run
     out = tmp_path / "killed"
-    done = subprocess.run([sys.executable, "-c", KILLED, str(out), *SMALL, *EVERYTHING], timeout=300)
+    done = subprocess.run([*python, "-c", KILLED, str(out), *SMALL, *EVERYTHING], timeout=300)
     assert done.returncode == -signal.SIGKILL
     assert read_resume_point(out / RESUME_FILE).facts["run"]["steps"] == 256
     resumed = train(small("paper", *EVERYTHING), out)
