@@ -252,7 +252,8 @@ def _groups(pools: PromptPools, labels: Sequence[str]) -> Iterator[ResultGroup]:
     for prompt, rows in by_prompt.items():
         shown = []
         for row in rows:
-            label = RowLabel(row.policy, "", row.privileged, f"{row.policy} under {prompt}")
+            count = f"n = {row.num_episodes:,}"
+            label = RowLabel(row.policy, count, row.privileged, f"{row.policy} under {prompt}")
             bar = [] if row.has_no_ceiling else loss_bar(row, labels)
             shown.append(ResultRow(label, row.adjusted_share, row.success, bar))
         yield ResultGroup(f"{plain(prompt)} prompt", ceiling_text(rows), shown)

@@ -24,6 +24,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 POLICIES = ["plan-follower", "random"]
+PAGE_ROWS = 15  # of list.js
 PROMPTS = ["baseline", "optimal", "flawed"]
 READY = 'await until(() => document.querySelector(".viewer-table tbody tr"));'
 SCRIPTS = Path(__file__).with_name("report_scripts.js").read_text(encoding="utf-8")
@@ -80,19 +81,19 @@ def test_the_list_is_searched_filtered_and_ordered(run_folder, look):
     successes = sum(record["outcome"] for record in records)
     share = f"{100 * successes / len(records):.1f}%"
     assert found["first"]["counts"] == f"{len(records)} episodes, {share} of them full successes"
-    assert found["first"]["numbers"] == indices[:25]
+    assert found["first"]["numbers"] == indices[:PAGE_ROWS]
     assert sorted(found["first"]["options"]) == ["", "plan-follower", "random"]
     chosen = [one for one in records if one["policy"] == "plan-follower" and one["prompt_type"] == "flawed"]
-    assert found["filtered"]["numbers"] == [one["index"] for one in chosen][:25]
+    assert found["filtered"]["numbers"] == [one["index"] for one in chosen][:PAGE_ROWS]
     assert found["filtered"]["counts"].startswith(f"{len(chosen)} of {len(records)} episodes")
     of_task = [one["index"] for one in chosen if one["instance_id"] == records[0]["instance_id"]]
     assert found["searched"]["numbers"] == of_task
     assert found["nothing"] == {"counts": "No episode is like that.", "numbers": [], "hidden": True}
-    assert found["ordered"]["numbers"] == list(range(25))
-    assert found["second"]["numbers"] == list(range(25, 50))
+    assert found["ordered"]["numbers"] == list(range(PAGE_ROWS))
+    assert found["second"]["numbers"] == list(range(PAGE_ROWS, 2 * PAGE_ROWS))
     by_luck = {record["index"]: record["luck"] for record in records}
     lucks = [by_luck[index] for index in found["unlucky"]["numbers"]]
-    assert lucks == pytest.approx(sorted(by_luck.values())[:25])
+    assert lucks == pytest.approx(sorted(by_luck.values())[:PAGE_ROWS])
 
 
 def test_an_episode_is_opened_read_and_left(run_folder, look):
@@ -146,9 +147,9 @@ def test_what_was_said_is_found_and_shown_turn_by_turn(tmp_path, look):
     wanted = [record for record in records if all(word in thoughts(record) for word in words)]
     record = next(record for record in wanted if record["policy"] == "react")
     found = look(tmp_path, "said", {"NUMBER": record["index"]})
-    assert found["found"] == {"atOnce": [], "later": [one["index"] for one in wanted][:25]}
+    assert found["found"] == {"atOnce": [], "later": [one["index"] for one in wanted][:PAGE_ROWS]}
     with_agent = [one["index"] for one in records if "agent" in one or "texts" in one]
-    assert found["shared"]["later"] == with_agent[:25]
+    assert found["shared"]["later"] == with_agent[:PAGE_ROWS]
     assert found["nothing"]["later"] == []
     said = [
         [["agent", call["reply"]["text"]], ["sent", step["message"]], ["reply", reply]]
@@ -184,9 +185,9 @@ def test_filters_stand_in_the_address(run_folder, look):
     ]
     first, fewer, cleared = found["first"], found["fewer"], found["cleared"]
     assert (first["policy"], first["prompt"], first["query"], first["top"]) == ("random", "flawed", "", True)
-    assert first["numbers"] == sorted(listed[0])[:25]
+    assert first["numbers"] == sorted(listed[0])[:PAGE_ROWS]
     assert fewer["hash"] == "#episodes&policy=random&order=index"
-    assert fewer["numbers"] == sorted(listed[1])[:25]
+    assert fewer["numbers"] == sorted(listed[1])[:PAGE_ROWS]
     assert (cleared["hash"], cleared["policy"]) == ("#episodes&order=index", "")
 
 

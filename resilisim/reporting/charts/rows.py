@@ -296,8 +296,8 @@ class ResultRow(NamedTuple):
     def texts(self) -> tuple[str, str]:
         """Its number and interval, or what else there is to say."""
         if self.has_share:
-            return f"{percent(self.share.value)}%", interval_text(self.share)
-        return f"{percent(self.raw.value)}% raw", interval_text(self.raw)
+            return f"{percent(self.share.value)}%", _interval(self.share)
+        return f"{percent(self.raw.value)}% raw", _interval(self.raw)
 
 
 class ResultGroup(NamedTuple):
@@ -366,3 +366,8 @@ def _share(row: ResultRow, axis: Axis, y: float, layout: Layout) -> Iterator[Sha
     style = "privileged" if row.label.privileged else "adjusted"
     tooltip = f"{row.label.full_name}: {number} of the ceiling {interval}".removesuffix(f" {NOTHING}")
     yield from axis.estimate(row.share, y, style, tooltip)
+
+
+def _interval(estimate: Estimate) -> str:
+    """Return an interval, and nothing where there is none: what is exact needs no dash beside it."""
+    return "" if math.isnan(estimate.low) else interval_text(estimate)

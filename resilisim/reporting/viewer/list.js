@@ -1,6 +1,6 @@
 // The list of episodes: search, filters, order, and pages of rows.
 
-const PAGE_ROWS = 25;
+const PAGE_ROWS = 15;
 const PAUSE = 250; // milliseconds without a keystroke before texts are looked through
 
 class EpisodeList {
