@@ -6,6 +6,7 @@ What the records of a dataset are is a spec: `prompts.PromptSpec`, `conversation
 
 from resilisim.datasets.dataset_folder import read_records, verify_dataset
 from resilisim.datasets.export import export_dataset
+from resilisim.datasets.run_tables import run_frame
 from resilisim.datasets.schema import Column, Record, RecordSchema, RecordSource, SourceSpec
 
 __all__ = [
@@ -16,5 +17,6 @@ __all__ = [
     "SourceSpec",
     "export_dataset",
     "read_records",
+    "run_frame",
     "verify_dataset",
 ]

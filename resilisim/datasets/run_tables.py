@@ -16,10 +16,19 @@ from typing import Any, Final
 
 from resilisim.datasets.dataset_folder import ShardFacts
 from resilisim.datasets.export import ShardWriter
-from resilisim.datasets.schema import Column, DataType, Record, RecordSchema, import_parquet, shipped_columns
-from resilisim.errors import InvalidInputError, StoreError
-from resilisim.evaluation.episode.record import LAW_LABELS, LOSS_LABELS, EpisodeRecord
+from resilisim.datasets.schema import (
+    Column,
+    DataType,
+    Record,
+    RecordSchema,
+    import_parquet,
+    shipped_columns,
+    to_arrow,
+)
+from resilisim.errors import InvalidInputError, StoreError, unknown_name
+from resilisim.evaluation.episode.record import LAW_LABELS, LOSS_LABELS, EpisodeRecord, FailureRecord
 from resilisim.evaluation.episode.texts import opened_if_whole, spoken_texts
+from resilisim.evaluation.results import EvaluationResult
 from resilisim.evaluation.run.store import (
     EPISODES_NAME,
     FAILURES_NAME,
@@ -212,11 +221,64 @@ def export_run(directory: Path | str, out: Path | str, *, progress: Callable[[in
                 progress(1)
         for failure in read_failures(source):
             with _naming(source / FAILURES_NAME, failure.get("index")):
-                values = {**dict.fromkeys(OF_UNCLEAR_FAILURES), **failure}
-                tables.writer("failures.parquet").write(_cells(FAILURES.columns, values))
+                tables.writer("failures.parquet").write(_failure_row(failure))
         facts = tables.commit()
     num_episodes = facts[0].num_records
     return RunExport(folder, facts, num_episodes, num_planned(manifest["arguments"], num_episodes))
+
+
+def run_frame(run: Path | str | EvaluationResult, table: str = "episodes") -> Any:
+    """Return a table of a run in memory, which pandas, polars and DuckDB take as it is (Arrow's C stream).
+
+    `pandas.DataFrame.from_arrow(frame)`, `polars.DataFrame(frame)`; columns are those of `resilisim runs export`.
+
+    Args:
+        run: The folder of a run, finished or not, or its result.
+        table: "episodes", "steps", "calls" (of language models) or "failures".
+
+    Returns:
+        A `pyarrow.Table`, rows in the order in which episodes ended.
+
+    Raises:
+        InvalidInputError: There is no such table.
+        StoreError: It is no folder of results, or a record is broken.
+        MissingExtraError: pyarrow is not installed.
+
+    Example:
+        >>> from resilisim import evaluate
+        >>> from resilisim.datasets import run_frame
+        >>> frame = run_frame(evaluate("plan-follower", tasks=3, prompts="optimal"))
+        >>> frame.num_rows, frame.column("policy")[0].as_py()
+        (3, 'plan-follower')
+    """
+    name = f"{table}.parquet"
+    if name not in TABLES:
+        raise unknown_name("table", table, [each.removesuffix(".parquet") for each in TABLES])
+    pyarrow = import_parquet("pyarrow")
+    directory = Path(run.directory if isinstance(run, EvaluationResult) else run)
+    schema = to_arrow(TABLES[name], "string")
+    manifest = read_manifest(directory)
+    rows: list[Record] = []
+    if table == "failures":
+        for failure in read_failures(directory):
+            with _naming(directory / FAILURES_NAME, failure.get("index")):
+                rows.append(_failure_row(failure))
+    else:
+        for record in read_own_records(directory, manifest):
+            with _naming(directory / EPISODES_NAME, record["index"]):
+                rows += _rows_of(opened_if_whole(record)[0], name)
+    return pyarrow.Table.from_pylist(rows, schema=schema)
+
+
+def _rows_of(record: EpisodeRecord, name: str) -> list[Record]:
+    """Return the rows of an opened episode in a table."""
+    if name == "episodes.parquet":
+        return [episode_row(record)]
+    return step_rows(record) if name == "steps.parquet" else call_rows(record)
+
+
+def _failure_row(failure: FailureRecord) -> Record:
+    return _cells(FAILURES.columns, {**dict.fromkeys(OF_UNCLEAR_FAILURES), **failure})
 
 
 class _Tables:
@@ -244,11 +306,9 @@ class _Tables:
         record, problem = opened_if_whole(record)
         if problem is not None:
             warnings.warn(f"{problem}; the tables leave them out", UserWarning, stacklevel=2)
-        self.writer("episodes.parquet").write(episode_row(record))
-        for row in step_rows(record):
-            self.writer("steps.parquet").write(row)
-        for row in call_rows(record):
-            self.writer("calls.parquet").write(row)
+        for name in ("episodes.parquet", "steps.parquet", "calls.parquet"):
+            for row in _rows_of(record, name):
+                self.writer(name).write(row)
 
     def commit(self) -> tuple[ShardFacts, ...]:
         """Give all tables their names, in the order of `TABLES`; remove one that this run has not (any more)."""

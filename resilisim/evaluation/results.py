@@ -68,6 +68,10 @@ class EvaluationResult:
             f"policies: {policies or 'none'})"
         )
 
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: the summary."""
+        return self.table()._repr_html_()
+
     @property
     def manifest(self) -> dict[str, Any]:
         """The run's manifest: arguments, versions, hashes."""

@@ -71,6 +71,10 @@ class Exploration:
         """Return the folder, and how many rows there are."""
         return f"Exploration({str(self.directory)!r}, {len(self.rows)} of {self.num_planned} explored)"
 
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: the table."""
+        return self.table()._repr_html_()
+
     def records(self) -> Iterator[EpisodeRecord]:
         """Yield the record of every branch, in the order in which they were played."""
         yield from map(opened, read_records(self.directory))

@@ -83,6 +83,10 @@ class FaultMatrix:
         numbers = {"outcome": self.outcome, "without": self.without, "single": self.single, "cost": self.cost}
         return {"case": self.case, **numbers, "cells": [asdict(cell) for cell in self.cells]}
 
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: the table."""
+        return self.table()._repr_html_()
+
     def table(self) -> Table:
         """Return the cells as a table; codes with which a call fails in the same way share a row."""
         groups: dict[tuple[Any, ...], list[FaultCell]] = {}

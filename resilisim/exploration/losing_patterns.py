@@ -102,6 +102,10 @@ class Pattern:
             "reproduce": list(self.reproduce),
         }
 
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: the table."""
+        return self.table()._repr_html_()
+
     def table(self, caption: str = "") -> Table:
         """Return the failures as a table."""
         rows = [

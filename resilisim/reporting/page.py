@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
-from typing import Any, ClassVar, TypeAlias
+from typing import ClassVar, TypeAlias
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import ChoiceLoader, PackageLoader
 from markupsafe import Markup, escape
 
 from resilisim.evaluation.table.summary import GroupSummary
-from resilisim.tables.markdown import escape_markdown, markdown_lines, printable
+from resilisim.tables.html import escaping_environment, printable
+from resilisim.tables.markdown import escape_markdown, markdown_lines
 from resilisim.tables.table import Cell, Table
 
 
@@ -146,26 +147,9 @@ def draw(macro: str, *values: object) -> Markup:
     return Markup(getattr(_HTML.get_template("charts.html").module, macro)(*values))
 
 
-def _environment(finish: Callable[[str], str]) -> Environment:
-    """Return an environment that makes each plain text that a template writes fit for its file."""
-
-    def finalize(value: Any) -> Any:
-        if isinstance(value, float):  # a place in a chart
-            return f"{round(value, 2) + 0.0:.2f}".rstrip("0").rstrip(".")
-        return finish(value) if isinstance(value, str) and not isinstance(value, Markup) else value
-
-    return Environment(
-        loader=PackageLoader("resilisim.reporting"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        finalize=finalize,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-
-
-_HTML = _environment(printable)
-_MARKDOWN = _environment(lambda text: Markup(escape_markdown(text)))
+_LOADER = ChoiceLoader([PackageLoader("resilisim.reporting"), PackageLoader("resilisim.tables")])
+_HTML = escaping_environment(printable, _LOADER)
+_MARKDOWN = escaping_environment(lambda text: Markup(escape_markdown(text)), _LOADER)
 _HTML.filters["plain"] = lambda name: plain(name)
 _MARKDOWN.filters["lines"] = lambda table: Markup("\n".join(markdown_lines(table)))
 _MARKDOWN.filters["as_html"] = lambda text: Markup(escape(printable(text)))

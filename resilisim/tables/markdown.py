@@ -7,23 +7,13 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
-from resilisim.redaction import STEERING, without_secrets
+from resilisim.tables.html import printable
 from resilisim.tables.table import CellLike, Table
 
 # What would start something in Markdown or HTML wherever it stands; in front of each goes a backslash.
 _ESCAPED = re.compile(r"([\\`*_\[\]<>|#~&$])")
 # Characters that some readers take for the end of a line, which would end a row of a table.
 _LINE_END = re.compile("[\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029]")
-# What no page should hold: control characters but line ends and tabs, and halves of characters.
-_UNPRINTABLE = re.compile(f"[{STEERING}\ud800-\udfff]")
-
-
-def printable(text: str) -> str:
-    """Return a text without secrets, with a mark in place of whatever cannot be printed."""
-    text = without_secrets(text)
-    if text.isprintable():  # as nearly all texts are
-        return text
-    return _UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def escape_markdown(text: str) -> str:

@@ -24,6 +24,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from resilisim.statistics import Estimate
+from resilisim.tables.html import table_html
 from resilisim.tables.numbers import NOTHING, figure, interval_text, percent, signed_points
 from resilisim.terminal import SafeConsole, plain
 
@@ -159,6 +160,10 @@ class Table:
         yield from fitted(self, options.max_width)
         if self.notes:
             yield plain(_shown(" ".join(self.notes)), "dim")
+
+    def _repr_html_(self) -> str:
+        """Return it as notebooks show it."""
+        return str(table_html(self))
 
     def __str__(self) -> str:
         """Return the table as text, for `print`."""

@@ -26,7 +26,7 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar, cast
 from resilisim.evaluation.episode.record import EpisodeRecord, SpokenTexts, StepRecord
 from resilisim.evaluation.episode.texts import newly_told, opened_if_whole, prompt_of, replies_of, stored
 from resilisim.evaluation.run.contestants import split_name
-from resilisim.tables.markdown import printable
+from resilisim.tables.html import printable
 
 PACK_FORMAT: Final = "resilisim-viewer-2"
 DESCRIPTION_LENGTH = 1_500
