@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+from collections.abc import Generator
 from typing import Any
 
 import pytest
@@ -66,11 +67,24 @@ def tools(request: pytest.FixtureRequest) -> Any:
     return InjectedTools(request.getfixturevalue(given) if isinstance(given, str) else given)
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> object:
-    """Play a test that is marked; others are left to pytest."""
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:
+    """Play a test that is marked; others are left as they are.
+
+    What is called in place of the test is a plain function, so no plugin for coroutines takes an `async` one over.
+    """
     if pyfuncitem.get_closest_marker(MARKER) is None:
-        return None
+        return (yield)
+    test = pyfuncitem.obj
+    pyfuncitem.obj = lambda **_: _play(pyfuncitem, test)
+    try:
+        return (yield)
+    finally:
+        pyfuncitem.obj = test
+
+
+def _play(pyfuncitem: pytest.Function, test: Any) -> None:
+    """Play a test, and fail it where that is what comes of it."""
     from resilisim.integrations.pytest_tests import InjectedTools, judge_test
 
     given, nodeid = pyfuncitem.funcargs.get("tools"), pyfuncitem.nodeid
@@ -86,7 +100,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> object:
     if pyfuncitem.config.getoption("--resilisim-plays") is not None:
         options["plays"] = pyfuncitem.config.getoption("--resilisim-plays")
     arguments = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
-    body = _body(functools.partial(pyfuncitem.obj, **arguments), inspect.unwrap(pyfuncitem.obj).__name__)
+    body = _body(functools.partial(test, **arguments), inspect.unwrap(test).__name__)
     judged = judge_test(body, given, options, nodeid, pyfuncitem.config.getoption("--resilisim-force"))
     pyfuncitem.user_properties += judged.properties.items()
     if not judged.passed:
@@ -94,7 +108,6 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> object:
     pyfuncitem.add_report_section("call", "resilisim", judged.text)
     if judged.is_open:
         pyfuncitem.warn(ResiliSimWarning(judged.text))
-    return True
 
 
 def _body(test: Any, name: str) -> Any:

@@ -178,6 +178,20 @@ async def test_awaited(tools):
         except resilisim.InjectedFailure:
             pass
 
+@pytest.fixture
+def anyio_backend():
+    return "asyncio"
+
+@marked(tools=[fetch], required=["fetch"])
+@pytest.mark.anyio
+async def test_awaited_beside_anyio(tools):
+    for _ in range(4):
+        try:
+            await tools["fetch"]()
+            break
+        except resilisim.InjectedFailure:
+            pass
+
 @marked(tools="functions", required=["read"])
 def test_of_functions_of_a_fixture(tools):
     buy({"read": tools["read"], "charge": lambda amount: None}, 4)
@@ -191,9 +205,10 @@ class TestClass:
     def test_method(self, tools, tmp_path):
         assert tmp_path.is_dir() and list(tools)[:1] == tools[:1]
         buy(tools, 4)
-"""
+""",
+        *("-p", "anyio.pytest_plugin"),
     )
-    result.assert_outcomes(passed=4)
+    result.assert_outcomes(passed=5)
 
 
 def test_what_does_not_repeat_itself_is_told_so_or_sampled(run) -> None:
