@@ -56,8 +56,14 @@ def gate_table(gate: Gate) -> Table:
 
 
 def parted_tables(gate: Gate, most: int = MOST_SHOWN) -> Iterator[Table]:
-    """Yield for each row the episodes that came out differently, and where they part."""
+    """Yield for each row the episodes that came out differently, and where they part; or the tasks, where exact."""
     for row in gate.rows:
+        if row.moved:
+            caption = f"Tasks whose rates differ: {row.name}" if len(gate.rows) > 1 else "Tasks whose rates differ"
+            moved = [[task, *rates, signed_points(rates[1] - rates[0])] for task, *rates in row.moved[:most]]
+            left = len(row.moved) - len(moved)
+            notes = [f"{left:,} more of them are not shown."] if left > 0 else []
+            yield Table(caption, ("task", "baseline", "candidate", "difference"), moved, notes=notes)
         if not row.parted:
             continue
         cells = [
@@ -128,7 +134,8 @@ def gate_junit(gate: Gate) -> str:
         name = {"classname": "resilisim.gate", "name": _xml(row.name)}
         case = ElementTree.SubElement(suite, "testcase", name)
         told = _xml(row.sentence(gate.margin))
-        parted = "\n".join(_line(each) for each in row.parted)
+        lines = [*map(_line, row.parted), *(f"{task}: {percent(a)} -> {percent(b)}" for task, a, b in row.moved)]
+        parted = "\n".join(lines)
         if row.verdict in ("worse", "undecided"):
             kind = "failure" if row.verdict == "worse" else "error"
             what = ElementTree.SubElement(case, kind, {"type": row.verdict, "message": told})

@@ -56,6 +56,8 @@ class GateRow:
         is_exact: Whether no chance is in the bounds, as both were explored.
         verdict: What follows.
         parted: The episodes that came out differently, and where they part; those that the candidate lost first.
+        moved: Where it is exact, the tasks whose rates differ, with the rate of the baseline and of the candidate; the
+            largest losses first.
     """
 
     baseline: str
@@ -74,6 +76,7 @@ class GateRow:
     is_exact: bool
     verdict: Verdict
     parted: tuple[Parted, ...] = field(default=(), repr=False)
+    moved: tuple[tuple[str, float, float], ...] = field(default=(), repr=False)
 
     @property
     def name(self) -> str:
@@ -97,8 +100,9 @@ class GateRow:
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the fields as JSON values."""
-        names = [name for name in self.__slots__ if name != "parted"]
-        return {**{name: getattr(self, name) for name in names}, "parted": [each.to_mapping() for each in self.parted]}
+        names = [name for name in self.__slots__ if name not in ("parted", "moved")]
+        parted = [each.to_mapping() for each in self.parted]
+        return {**{name: getattr(self, name) for name in names}, "moved": list(map(list, self.moved)), "parted": parted}
 
 
 @dataclass(frozen=True, slots=True)
@@ -395,7 +399,8 @@ def _judged(base: _Side, candidate: _Side, group: _Group, margin: float, alpha: 
     high = (len(pairs) * high + math.fsum(best for _, best in missing)) / total
     difference = min(max(paired.comparison.best.difference, low), high)
     lost, won = outcomes < -_SAME, outcomes > _SAME
-    chosen = [paired.keys[place] for place in np.argsort(outcomes, kind="stable") if lost[place] or won[place]]
+    order = [place for place in np.argsort(outcomes, kind="stable").tolist() if lost[place] or won[place]]
+    chosen = [paired.keys[place] for place in order]
     folders = ([run.directory for run in base.runs], [run.directory for run in candidate.runs])
     return GateRow(
         baseline=group[0],
@@ -413,6 +418,11 @@ def _judged(base: _Side, candidate: _Side, group: _Group, margin: float, alpha: 
         num_won=int(won.sum()),
         is_exact=pairs.is_exact,
         verdict=verdict_of(low, high, margin),
+        moved=tuple(
+            (paired.keys[place][0], float(pairs.outcome_b[place]), float(pairs.outcome_a[place])) for place in order
+        )
+        if pairs.is_exact
+        else (),
         parted=() if pairs.is_exact else parted_episodes(folders, (group[0], group[1]), group[2], chosen),
     )
 

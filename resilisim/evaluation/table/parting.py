@@ -121,23 +121,31 @@ def said(step: StepRecord) -> tuple[str, str | None, str]:
     return step["kind"], step["tool"], step["message"]
 
 
+# What an agent did with a message of each kind, and what the message was.
+_WORDS: Final[Mapping[str, tuple[str, str]]] = {
+    "execute": ("called {}", "{}"),
+    "rejected": ("made a call of {} that was rejected", "a rejected call of {}"),
+    "search": ("searched", "a search"),
+    "info": ("asked about {}", "what is known of {}"),
+    "format_error": ("sent nothing that could be read", "nothing that could be read"),
+    "wait": ("waited", "waiting"),
+    "finish": ("finished", "the end"),
+    "stop": ("stopped", "the end"),
+}
+
+
 def _brought(step: StepRecord) -> str:
-    if step["tool"] is None:
-        return step["kind"].replace("_", " ")
-    if step["success"] is None:
-        return f"{step['kind'].replace('_', ' ')} of {step['tool']}"
-    return f"{step['tool']} {'answered' if step['success'] else 'failed with ' + one_line(step['error'] or '', 40)}"
+    """Return what a message has brought, in words."""
+    what = _WORDS.get(step["kind"], ("", step["kind"].replace("_", " ")))[1].format(step["tool"] or "a tool")
+    if step["kind"] != "execute":
+        return what
+    return f"{what} {'answered' if step['success'] else 'failed with ' + one_line(step['error'] or 'an error', 40)}"
 
 
 def did(step: StepRecord | Mapping[str, Any] | None) -> str:
     """Say what a message did, in few words; None is one that an episode did not come to."""
     if step is None:
         return "had ended"
-    if step["kind"] == "execute" and step["tool"]:
-        return f"called {step['tool']}"
     if step["kind"] == "agent_error":
         return f"raised {one_line(step['error'] or 'an error', LONGEST_MESSAGE)}"
-    if step["kind"] in ("finish", "stop"):
-        return {"finish": "finished", "stop": "stopped"}[step["kind"]]
-    about = f" {step['tool']}" if step["tool"] else ""
-    return f"{step['kind'].replace('_', ' ')}{about}: {one_line(step['message'], LONGEST_MESSAGE)}"
+    return _WORDS.get(step["kind"], (step["kind"].replace("_", " "), ""))[0].format(step["tool"] or "a tool")

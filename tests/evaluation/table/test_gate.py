@@ -137,6 +137,8 @@ def test_explored_runs_are_exact_and_need_no_episodes(runs: Path) -> None:
     assert row.low == pytest.approx(row.high, abs=1e-9)
     assert (gate.verdict, row.pairs, row.num_lost) == ("worse", 2, 2)
     assert "exactly" in gate.sentence
+    assert [b < a for _, a, b in row.moved] == [True, True]
+    assert np.mean([b - a for _, a, b in row.moved]) == pytest.approx(row.difference)
     sampled = gate_runs(runs / "careful explored", runs / "hasty").rows[0]
     assert not sampled.is_exact
     assert sampled.low <= row.difference <= sampled.high < 0.0
