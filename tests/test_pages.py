@@ -79,7 +79,7 @@ def run(arguments: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         arguments,
         cwd=folder,
-        env={**os.environ, "PATH": path},
+        env={**os.environ, "PATH": path, "PYTEST_PLUGINS": "resilisim_pytest"},  # which an installation brings
         capture_output=True,
         text=True,
         timeout=300,
@@ -124,8 +124,8 @@ def endpoint(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 PAGES = ["docs/start.md", *sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("docs/guides/*.md"))]
 # Trainings, many prompts, and runs that are solved under laws or are large on purpose.
-LONG = ("compare-agents", "datasets", "exact-agents", "failure-models", "first-model", "large-runs", "llm-agents")
-LONG += ("own-tools", "plans-and-flaws", "records-world", "train-a-policy")
+LONG = ("compare-agents", "datasets", "exact-agents", "failure-models", "first-model", "gates-and-tests", "large-runs")
+LONG += ("llm-agents", "own-tools", "plans-and-flaws", "records-world", "train-a-policy")
 
 
 @pytest.mark.usefixtures("endpoint")
