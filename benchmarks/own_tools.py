@@ -6,6 +6,9 @@ from benchmarks.measurement import Measurement, column, repeated
 
 RUNS = 3
 CALLS = 4000
+CALL_AIM = 20.0  # microseconds of processor time
+GOAL_AIM = 100.0
+PROXY_AIM = 2.0  # milliseconds
 TWIN_AIM = 500.0  # calls a second of one core
 ASSESSMENT_AIM = 60.0  # seconds
 
@@ -29,9 +32,78 @@ def microseconds(calls, **options):
 ways = {{
     "plain": lambda: microseconds({calls}),
     "recorded": lambda: microseconds({calls}, record=tempfile.mkdtemp()),
-    "goal": lambda: microseconds(500, required=["plain"], turns=600, record=tempfile.mkdtemp()),
+    "goal": lambda: microseconds(500, required=["plain"], turns=600),
+    "kept": lambda: microseconds(500, required=["plain"], turns=600, record=tempfile.mkdtemp()),
 }}
-print(json.dumps({{name: min(way() for _ in range(5)) for name, way in ways.items()}}))
+print(json.dumps({{name: min(way() for _ in range(20)) for name, way in ways.items()}}))
+"""
+
+# Client, proxy and server are one process, so that what the proxy adds is the difference to client and server alone.
+_PROXY = """
+import asyncio, json, time
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+from mcp import Client
+from mcp.client._memory import InMemoryTransport
+from mcp.server.mcpserver import MCPServer
+from mcp.shared.memory import create_client_server_memory_streams
+from mcp.shared.message import SessionMessage
+from resilisim import inject
+from resilisim.integrations.mcp.proxy import Proxied, ProxyConnection, read_agent
+
+server = MCPServer("own")
+
+@server.tool(structured_output=False)
+def plain(number: int) -> str:
+    return "done"
+
+@dataclass(frozen=True)
+class InProcess(Proxied):
+    @asynccontextmanager
+    async def connect(self):
+        async with InMemoryTransport(server) as streams:
+            yield streams
+
+class Streams:
+    def __init__(self, streams):
+        self.streams = streams
+    async def __aenter__(self):
+        return self.streams
+    async def __aexit__(self, *_):
+        await self.streams[1].aclose()
+
+async def milliseconds(client):
+    await client.call_tool("plain", {{"number": 0}})
+    begun = time.process_time()
+    for number in range({calls}):
+        await client.call_tool("plain", {{"number": number}})
+    return 1e3 * (time.process_time() - begun) / {calls}
+
+async def alone():
+    async with Client(InMemoryTransport(server), mode="legacy", cache=None) as client:
+        return await milliseconds(client)
+
+async def behind(**asked):
+    proxied = InProcess(inject(law=1.0, seed=1, **asked).settings, ("own",))
+    async with create_client_server_memory_streams() as (ours, (read, write)):
+        async def to_agent(message, related):
+            await write.send(SessionMessage(message))
+        connection = ProxyConnection(proxied, 1, None, to_agent)
+        await connection.open()
+        reading = asyncio.create_task(read_agent(read, connection.relay))
+        async with Client(Streams(ours), mode="legacy", cache=None) as client:
+            taken = await milliseconds(client)
+        await reading
+        await connection.close(is_orderly=True)
+    return taken
+
+def least(play):
+    return min(asyncio.run(play()) for _ in range(5))
+
+direct = least(alone)
+goal = lambda: behind(required=["plain"], turns={calls} + 10)
+print(json.dumps({{"proxy": least(behind) - direct, "goal": least(goal) - direct}}))
 """
 
 # The client is another process, so that the server's own processor time is what is measured.
@@ -98,12 +170,16 @@ print(json.dumps({{**rates, "assess": time.perf_counter() - begun, "cpu": time.p
 def measure(long: bool) -> list[Measurement]:
     """Measure calls of functions under a law, of the twin, and an assessment."""
     inject = repeated(_INJECT.format(calls=CALLS), RUNS)
+    proxy = repeated(_PROXY.format(calls=200), RUNS)
     twin = repeated(_TWIN.format(calls=2300), RUNS)
     assessed = max(column(twin, "cpu"))
     return [
-        Measurement("a call of a function under a law (`inject`)", "µs", column(inject, "plain")),
+        Measurement("a call of a function under a law (`inject`)", "µs", column(inject, "plain"), CALL_AIM),
         Measurement("the same, recorded", "µs", column(inject, "recorded")),
-        Measurement("the same, towards a goal, judged by its optimum", "µs", column(inject, "goal")),
+        Measurement("towards a goal, judged by its optimum", "µs", column(inject, "goal"), GOAL_AIM),
+        Measurement("the same, recorded", "µs", column(inject, "kept")),
+        Measurement("what the MCP proxy adds to a call", "ms", column(proxy, "proxy"), PROXY_AIM),
+        Measurement("the same, towards a goal", "ms", column(proxy, "goal"), PROXY_AIM),
         Measurement(
             "calls of the twin, for a second of the server's processor time",
             "calls",

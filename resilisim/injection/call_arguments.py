@@ -8,6 +8,7 @@ nothing about itself (an open file, a lock) is the same as long as it is the sam
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import enum
 import functools
@@ -28,6 +29,7 @@ import numpy as np
 LONGEST_ARGUMENTS: Final = 500  # characters of a call's arguments that records keep
 CUT: Final = "... (cut)"  # how a text ends that was longer
 _SIZE: Final = 16  # bytes of a digest
+_HOLDING: Final = frozenset({dict, list, tuple, set})
 _MOST_OBJECTS: Final = 100_000  # that are asked what they are made of; further ones are told apart by identity
 _MOST_HELD: Final = 1000  # objects that are kept only so that no other comes to stand in their place
 
@@ -66,13 +68,45 @@ class CallArguments:
         named = dict(kwargs or {})
         values: Any = (args, named) if args else named
         if signature is not None:
-            try:
-                bound = signature.bind(*args, **named)
-                bound.apply_defaults()
-                values = bound.arguments
-            except TypeError:  # the function does not take them
-                pass
-        return cls(_shown(args, named), digest_of(values))
+            with contextlib.suppress(TypeError):  # the function does not take them
+                values = bound_to(signature, args, named)
+        return cls.of_values(args, named, values)
+
+    @classmethod
+    def of_values(cls, args: tuple[Any, ...], kwargs: Mapping[str, Any], values: Any) -> CallArguments:
+        """Return what stands for arguments whose values by name are known (`bound_to`)."""
+        return cls(_shown(args, kwargs), digest_of(values))
+
+
+def bound_to(signature: inspect.Signature, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the value of each parameter by its name, with defaults.
+
+    Raises:
+        TypeError: The function does not take these arguments.
+    """
+    bound = signature.bind(*args, **kwargs)
+    bound.apply_defaults()
+    return bound.arguments
+
+
+class Binder:
+    """What finds the values of a function's parameters, without asking its signature for each call.
+
+    Args:
+        signature: The signature.
+    """
+
+    def __init__(self, signature: inspect.Signature) -> None:
+        self._signature = signature
+        parameters = list(signature.parameters.values())
+        by_place = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        self._names = [each.name for each in parameters] if all(each.kind in by_place for each in parameters) else None
+
+    def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the value of each parameter (`bound_to`); TypeError if the function does not take the arguments."""
+        if self._names is not None and not kwargs and len(args) == len(self._names):
+            return dict(zip(self._names, args, strict=True))
+        return bound_to(self._signature, args, kwargs)
 
 
 def _shown(args: Iterable[Any], kwargs: Mapping[str, Any]) -> str:
@@ -100,7 +134,24 @@ def digest_of(value: object) -> str:
         >>> digest_of([1, (2, 3)]) == digest_of([1, [2, 3]]), digest_of(1) == digest_of("1")
         (True, False)
     """
-    return _Digest().of(value).hex()
+    return (_of_flat(value) or _Digest().of(value)).hex()
+
+
+def _of_flat(value: object) -> bytes | None:
+    """Return the digest of a mapping from names to values that hold no others, as arguments mostly are; else None."""
+    if type(value) is not dict:
+        return None
+    pairs = []
+    for key, item in value.items():
+        if type(key) is not str or (part := _of_atom(item)) is None:
+            return None
+        pairs.append(_of_name(key) + part)
+    return _hashed("mapping", *sorted(pairs))
+
+
+@functools.lru_cache(maxsize=1000)
+def _of_name(name: str) -> bytes:
+    return _hashed("text", _encoded(name))
 
 
 class _Digest:
@@ -200,6 +251,8 @@ def _each(values: Iterable[Any]) -> Generator[Any, bytes, list[bytes]]:
 
 def _of_atom(value: Any) -> bytes | None:
     """Return the digest of a value that holds no others; None of one that may."""
+    if type(value) in _HOLDING:
+        return None
     if isinstance(value, enum.Enum):
         return _hashed("enum", _name_of(type(value)), _encoded(str(value.name)))
     if isinstance(value, str):

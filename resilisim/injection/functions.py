@@ -34,7 +34,7 @@ from resilisim.errors import (
 from resilisim.evaluation.episode.record import EpisodeRecord
 from resilisim.injection.answering import CallUnderWay, Shared, is_marked
 from resilisim.injection.call import InjectedCall, InjectedFailure, Outcome
-from resilisim.injection.call_arguments import CallArguments
+from resilisim.injection.call_arguments import Binder, CallArguments
 from resilisim.injection.folder import InjectionFolder
 from resilisim.injection.inject_options import (
     Raises,
@@ -234,11 +234,12 @@ class Injected(Sequence[Callable[..., Any]]):
     def _under_law(self, name: str, function: Callable[..., Any], signature: inspect.Signature | None) -> Any:
         """Return a function that is drawn first; it says of itself what the function says (coroutine, generator)."""
         kind = kind_of(function)
+        binder = None if signature is None else Binder(signature)
         wrapped: Any
         if kind == "coroutine":
 
             async def wrapped(*args: Any, **kwargs: Any) -> Any:
-                call = self._drawn(name, signature, args, kwargs)
+                call = self._drawn(name, binder, args, kwargs)
                 if not call.runs:
                     await call.fails_in_time()
                 with call:
@@ -249,14 +250,14 @@ class Injected(Sequence[Callable[..., Any]]):
         elif kind == "generator":
 
             def wrapped(*args: Any, **kwargs: Any) -> Any:
-                with self._drawn(name, signature, args, kwargs) as call:
+                with self._drawn(name, binder, args, kwargs) as call:
                     items = function(*args, **kwargs)
                 return (yield from generated(items, call))
 
         elif kind == "async generator":
 
             def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, CallUnderWay]:
-                call = self._drawn(name, signature, args, kwargs)
+                call = self._drawn(name, binder, args, kwargs)
 
                 def make() -> Any:
                     with call:
@@ -268,7 +269,7 @@ class Injected(Sequence[Callable[..., Any]]):
         else:
 
             def wrapped(*args: Any, **kwargs: Any) -> Any:
-                with self._drawn(name, signature, args, kwargs) as call:
+                with self._drawn(name, binder, args, kwargs) as call:
                     result = function(*args, **kwargs)
                 return kept(result, call)
 
@@ -276,20 +277,17 @@ class Injected(Sequence[Callable[..., Any]]):
         wrapped.__name__ = name
         return wrapped
 
-    def _drawn(
-        self, name: str, signature: inspect.Signature | None, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> CallUnderWay:
+    def _drawn(self, name: str, binder: Binder | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallUnderWay:
         """Draw a call; raises what the caller has to see if it will not be made."""
         episode = self._begun()
-        arguments = CallArguments.of(args, kwargs, signature)
         try:
-            if signature is not None:
-                signature.bind(*args, **kwargs)
+            values: Any = (args, kwargs) if binder is None else binder.bind(args, kwargs)
         except TypeError as error:
             with self._shared.lock:
                 self._check_open(episode)
-                episode.misused(name, arguments, type(error).__name__, str(error))
+                episode.misused(name, CallArguments.of(args, kwargs), type(error).__name__, str(error))
             raise
+        arguments = CallArguments.of_values(args, kwargs, values)
         with self._shared.lock:
             self._check_open(episode)
             call = CallUnderWay(self._shared, episode, name, arguments, episode.draw(name, arguments))

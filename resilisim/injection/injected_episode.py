@@ -234,7 +234,8 @@ class InjectedEpisode:
         """Let the law begin, or begin anew, with draws of its own."""
         settings, number = self._settings, self._attempts.total()
         instance_id = f"{self._instance_id}/{number}" if number else self._instance_id
-        self._draws = settings.draws or (KEYED if number else self._forced)  # what is forced is of the first time
+        is_forced = self._forced.calls and not number  # what is forced is of the first time
+        self._draws = settings.draws or (self._forced if is_forced else KEYED)
         self._key = episode_luck_key(settings.salt, settings.seed, instance_id)
         self._episode = Episode(
             self._problem, instance_id, settings.seed, settings.salt, errors=self._errors, draws=self._draws
@@ -312,6 +313,8 @@ class InjectedEpisode:
             StoreError: It cannot be written down, so it must not be made.
         """
         self._calls += 1
+        if self._folder is None:
+            return OpenCall(self._calls, None)
         attempt, probability = (None, None) if drawn is None else (drawn.attempt, drawn.probability)
         call = InjectedCall(
             name,

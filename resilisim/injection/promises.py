@@ -24,6 +24,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from typing import Any, Final, Literal, Protocol
 
 MOST_LOST_ITEMS: Final = 1000  # of a generator whose answer is lost; some never end
+_NO_PROMISES: Final = frozenset({dict, list, tuple, str, int, float, bool, bytes, type(None)})
 _LONGEST_CHAIN: Final = 100  # of what wraps a function
 
 # How a function says that it will answer later; one that says nothing may return a promise all the same.
@@ -92,6 +93,9 @@ def kind_of(function: Callable[..., Any]) -> Kind:
 
 def kept(result: Any, call: Answering) -> Any:
     """Return what a function returned, so that the call is noted when its answer is there; at once if it is one."""
+    if type(result) in _NO_PROMISES:
+        call.pause()
+        return call.answer(result)
     if asyncio.isfuture(result):
         return _future(result, call)
     if isinstance(result, concurrent.futures.Future):
