@@ -1,6 +1,5 @@
 """Jobs done by several processes: every answer comes, errors travel, and deaths are told."""
 
-import multiprocessing
 import os
 import signal
 import subprocess
@@ -11,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from resilisim.errors import InfrastructureError, InvalidInputError
-from resilisim.processes import answers_in_order, answers_of_processes, one_by_one, transportable
+from resilisim.processes import _context, answers_in_order, answers_of_processes, one_by_one, transportable
 
 
 def make_counter(base):
@@ -90,7 +89,7 @@ class Broken(Connection):
     [("recv", ConnectionResetError()), ("recv", OSError("got end of file")), ("send", BrokenPipeError())],
 )
 def test_nor_does_it_matter_how_the_pipe_of_a_dead_worker_breaks(direction, error, monkeypatch):
-    context = multiprocessing.get_context("spawn")
+    context = _context(__name__)
     make_pipe = context.Pipe
 
     def make_broken():

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from resilisim import run_folder
@@ -46,7 +46,6 @@ def test_hashes_are_of_the_one_canonical_text() -> None:
     json.loads(canonical_json(manifest))
 
 
-@settings(max_examples=50, deadline=None)
 @given(values=st.lists(json_values, max_size=6), data=st.data())
 def test_a_file_cut_anywhere_gives_its_whole_lines_and_goes_on(
     tmp_path_factory: pytest.TempPathFactory, values: list[object], data: st.DataObject

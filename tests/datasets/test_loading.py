@@ -172,6 +172,7 @@ for name, *files in json.loads(sys.argv[1]):
 """
 
 
+@pytest.mark.long
 def test_types_that_a_loader_guesses_from_the_first_file_fit_the_others(tmp_path):
     """Without the folder's card: what only some records have is an empty text in the others, and no null."""
     common = {"search": False, "alternatives": False}

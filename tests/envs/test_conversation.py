@@ -9,7 +9,7 @@ from types import MappingProxyType
 import gymnasium
 import pytest
 from gymnasium.utils.env_checker import check_env
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import resilisim  # noqa: F401  (registers the ids)
@@ -202,7 +202,6 @@ plain = st.sampled_from(
 )
 
 
-@settings(max_examples=40)
 @given(st.lists(plain, min_size=1, max_size=12), st.integers(0, 50))
 def test_both_protocols_give_the_same_episodes(sent, seed):
     texts = ["<finish/>" if name == "finish" else f"<{name}>{value}</{name}>" for name, value in sent]

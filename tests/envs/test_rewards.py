@@ -7,7 +7,7 @@ import itertools
 import gymnasium
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from resilisim import evaluate, open_session
@@ -43,7 +43,6 @@ def sessions(task, seed, **options):
     }
 
 
-@settings(max_examples=40)
 @given(st.sampled_from(TASKS), st.integers(0, 2**63 - 1), st.data())
 def test_every_session_is_paid_what_its_record_says(task, seed, data):
     options = data.draw(st.sampled_from([{}, {"base": 0.95, "loop_length": 2, "max_turns": 6}, {"payload": "verbose"}]))

@@ -1,7 +1,7 @@
 """What a message cost and why: two values and their difference, what was asked before, and what a flawed plan said."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from resilisim.envs.conversation import ConversationEnv
@@ -179,7 +179,6 @@ TOOLS = ("file_operations_reader", "data_processing_parser", "data_processing_tr
 MESSAGES = (*map(execution, TOOLS), Message("search", query="a"), Message("format_error", text="hm"), FINISH, STOP)
 
 
-@settings(max_examples=200, deadline=None)
 @given(
     said=st.lists(st.tuples(st.sampled_from(MESSAGES), st.booleans()), min_size=1, max_size=8),
     rules=st.sampled_from([EndRules(), EndRules(5, 2, 2), EndRules(4, 0, 0)]),

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from resilisim.errors import InvalidInputError, StoreError
@@ -75,7 +75,6 @@ def test_shards_of_a_run_become_the_run(tmp_path):
     assert (tmp_path / "merged" / "episodes.jsonl").read_bytes() == before  # nothing was played again
 
 
-@settings(max_examples=40)
 @given(st.lists(st.sets(st.integers(0, NUM_EPISODES - 1)), min_size=1, max_size=4))
 def test_any_parts_become_their_union_however_often_they_are_merged(tmp_path_factory, parts):
     folder = tmp_path_factory.mktemp("parts")

@@ -5,7 +5,7 @@ import json
 from functools import cache
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from resilisim.envs.conversation import ConversationEnv
@@ -76,7 +76,6 @@ SAID = {
 
 
 @pytest.mark.parametrize("protocol", ["text", "native"])
-@settings(max_examples=100, deadline=None)
 @given(data=st.data(), task=st.integers(0, 2), law=st.integers(0, len(LAWS) - 1), seed=st.integers(0, 50))
 def test_whatever_is_said_is_judged_in_the_same_way_from_the_record(protocol, data, task, law, seed):
     messages = data.draw(st.lists(st.sampled_from(SAID[protocol]), max_size=12))

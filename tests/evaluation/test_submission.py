@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from resilisim.envs.settings import EnvironmentSettings
@@ -373,7 +373,6 @@ def test_an_episode_that_was_looked_at_twice_is_refused(run, published, tmp_path
     assert words is None or words in str(found.refusals[0])
 
 
-@settings(max_examples=50, deadline=None)
 @given(seed=st.integers(0, 10**9), chance=st.floats(0.05, 0.95), size=st.floats(0.01, 1.0))
 def test_ordinary_luck_is_not_taken_for_knowledge_of_the_draws_and_knowledge_is(seed, chance, size):
     draws = Draws("tests/submission", seed)

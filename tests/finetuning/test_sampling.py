@@ -284,7 +284,7 @@ def test_a_search_that_was_not_sent_is_advised_again(tiny_base):
     assert seat._teacher.judge("").text != first.text
 
 
-@pytest.mark.parametrize("own", [OWN, TAUGHT.model_copy(update={"explore": 0.5})])
+@pytest.mark.parametrize("own", [OWN, pytest.param(TAUGHT.model_copy(update={"explore": 0.5}), marks=pytest.mark.long)])
 def test_a_killed_run_of_own_episodes_ends_where_it_would_have_ended(tiny_base, tmp_path, own):
     told = []
     train(own, tmp_path / "run", told.append, tiny_base)

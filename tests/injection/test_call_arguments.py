@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pydantic
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from resilisim import InjectedFailure, inject
@@ -184,7 +184,6 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=80, deadline=None)
 @given(VALUES, VALUES, st.randoms())
 def test_digests_follow_content_alone(value: Any, other: Any, random: Any) -> None:
     def copied(each: Any) -> Any:

@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from resilisim.errors import InvalidInputError
@@ -38,13 +38,11 @@ def play(problem, sent, seed=0, **options):
     return episode
 
 
-@settings(max_examples=60)
 @given(st.lists(messages, max_size=11), st.integers(0, 2**63 - 1))
 def test_the_same_messages_under_the_same_seed_give_the_same_episode(sent, seed):
     assert play(PROBLEM, sent, seed).events == play(PROBLEM, sent, seed).events
 
 
-@settings(max_examples=60)
 @given(st.lists(messages, max_size=9), st.integers(0, 1000), st.sampled_from(LIBRARY.names))
 def test_luck_depends_on_the_tool_and_its_count_alone(sent, seed, tool):
     # The k-th execution of a tool meets the same luck number whatever else happened: with the same probability it has
@@ -62,7 +60,6 @@ def test_luck_depends_on_the_tool_and_its_count_alone(sent, seed, tool):
     assert high.success or not low.success
 
 
-@settings(max_examples=40)
 @given(st.lists(messages, max_size=10), st.integers(0, 100))
 def test_unexecuted_messages_change_nothing_but_turns(sent, seed):
     episode = Episode(PROBLEM, "task", seed)

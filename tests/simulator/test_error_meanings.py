@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from resilisim.simulator import Broken, EndRules, Episode, ErrorKinds, Law, build_problem, execution
@@ -53,7 +53,6 @@ laws = st.builds(
 )
 
 
-@settings(deadline=None, max_examples=120)
 @given(libraries(), laws, st.integers(0, 10_000), st.lists(st.sampled_from("abc"), min_size=12, max_size=12))
 def test_codes_mean_what_they_say(tools: ToolLibrary, law: Law, seed: int, calls: list[str]) -> None:
     problem = build_problem(tools, ["a", "b"], law, RULES)

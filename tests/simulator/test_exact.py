@@ -95,7 +95,6 @@ messages = st.one_of(
 required_lists = st.lists(st.sampled_from(LIBRARY.names), min_size=1, max_size=4, unique=True)
 
 
-@settings(max_examples=60)
 @given(st.data())
 def test_values_along_random_episodes(data):
     required = data.draw(st.just(NETWORK) | required_lists)

@@ -62,7 +62,6 @@ def test_in_the_mean_advantages_add_up_to_success_minus_the_optimum_for_every_ag
     assert values == pytest.approx(success - optimum.value(start), abs=1e-12)
 
 
-@settings(max_examples=60)
 @given(st.lists(problems(), min_size=1, max_size=3), st.data())
 def test_the_joint_tables_say_what_each_optimum_says(chosen, data):
     first = chosen[0]

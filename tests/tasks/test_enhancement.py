@@ -7,7 +7,7 @@ import dataclasses
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from resilisim.chat import ChatMessage, ChatReply, EndpointError, RequestRefusedError, ScriptedChatModel, TokenUsage
@@ -291,7 +291,6 @@ WORD_REWRITE = RewriteMode(LIBRARY, BY_WORDS)
 WORD_DESIGN = DesignMode(LIBRARY, BY_WORDS)
 
 
-@settings(max_examples=100)
 @given(answers)
 def test_any_answer_becomes_a_task_or_a_typed_refusal(answer):
     for result in (WORD_REWRITE.read(TASK, answer), WORD_DESIGN.read(DESIGNED, answer), WORD_DESIGN.read(FREE, answer)):

@@ -9,7 +9,7 @@ from collections import Counter
 from importlib import resources
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from resilisim.errors import InvalidInputError
@@ -310,7 +310,6 @@ JSON_VALUES = st.recursive(
 )
 
 
-@settings(max_examples=150, deadline=None)
 @given(place=st.sampled_from([*sorted(default_library()[15].to_mapping()), "success_probability"]), value=JSON_VALUES)
 def test_any_value_in_any_field_is_accepted_or_refused_in_one_line(place, value):
     changed = default_library()[15].to_mapping()
@@ -339,7 +338,6 @@ def acyclic_libraries(draw):
     return ToolLibrary(tools)
 
 
-@settings(max_examples=100, deadline=None)
 @given(acyclic_libraries())
 def test_json_round_trip_levels_and_closures(mine):
     again = ToolLibrary.from_json(mine.to_json())

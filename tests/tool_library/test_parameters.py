@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from mcp.types import Tool as McpTool
@@ -109,7 +109,6 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=200)
 @given(st.sampled_from(list(LIBRARY)), st.dictionaries(st.sampled_from(NAMES), VALUES, max_size=4), st.booleans())
 def test_the_verdict_is_that_of_the_json_schema(tool, parameters, strict):
     problems = check_parameters(tool, parameters, "strict" if strict else "lenient")
@@ -123,7 +122,6 @@ def test_the_verdict_is_that_of_the_json_schema(tool, parameters, strict):
 ODD_VALUES = st.sampled_from([float("nan"), float("inf"), 10**400, -0.0, 1.0, "\ud800", "", object(), b"x", {1, 2}])
 
 
-@settings(max_examples=150)
 @given(
     st.sampled_from(list(LIBRARY)),
     st.dictionaries(st.sampled_from(NAMES), VALUES | ODD_VALUES, max_size=3),

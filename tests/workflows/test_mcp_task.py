@@ -27,7 +27,6 @@ WORKFLOW = Workflow(
 )
 
 
-@settings(max_examples=80)
 @given(wild_workflows)
 @example(Workflow("", (), "", 0.0))
 @example(Workflow("a", (Step("\ud83d\ude00", {"\ud83d\ude00": "\ud83d\ude00\x00\\\x00"}),), "b", 1e-300))

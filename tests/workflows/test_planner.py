@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from toy_workflows import LIBRARY, task
 
@@ -33,7 +33,6 @@ def toy_lists():
     return st.lists(st.sampled_from(names), min_size=1, max_size=len(names), unique=True).map(tuple)
 
 
-@settings(max_examples=60, deadline=None)
 @given(toy_lists(), st.integers(1, 10), st.sampled_from([0, 3, 5]))
 def test_every_step_of_the_path_is_an_optimal_call_and_states_its_chance(required, turns, failures):
     rules = EndRules(turns, failures, 4)
@@ -60,7 +59,6 @@ def test_every_step_of_the_path_is_an_optimal_call_and_states_its_chance(require
     assert optimum.value(state) == 1.0
 
 
-@settings(max_examples=60, deadline=None)
 @given(toy_lists(), st.integers(1, 10), st.sampled_from([0, 3, 5]), st.sampled_from([0.4, 0.8, 1.0]))
 def test_no_other_limit_and_no_missing_helper_would_make_the_plan_better(required, turns, failures, base):
     law, rules = Law(base=base), EndRules(turns, failures, 4)

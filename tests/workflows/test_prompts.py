@@ -71,7 +71,6 @@ def test_nothing_gives_away_that_a_plan_is_flawed(workflow):
     assert "flaw" not in shown(*plan_for("read", "write"), "flawed").lower()
 
 
-@settings(max_examples=40)
 @given(hostile_unicode, unicode_objects, workflows)
 def test_a_plan_round_trips_whatever_stands_around_it(description, inputs, workflow):
     one = task("read", description=description, inputs=inputs, constraints=inputs, task_type=description[:200])
@@ -87,7 +86,6 @@ def test_a_plan_round_trips_whatever_stands_around_it(description, inputs, workf
             assert [getattr(step, limit) for step in read_back] == [getattr(step, limit) for step in planned]
 
 
-@settings(max_examples=40)
 @given(hostile_unicode, unicode_objects, wild_workflows)
 def test_foreign_text_brings_no_tags_no_headings_and_no_sections(description, foreign, workflow):
     hostile = task(

@@ -65,7 +65,6 @@ OTHERS = ["<tool_search>read a file</tool_search>", "<tool_info>network_poster</
 OTHERS += ["<tool_call>reader_of_files</tool_call>", "<tool_info>nobody</tool_info>"]
 
 
-@settings(max_examples=40)
 @given(st.lists(st.sampled_from(CALLS + OTHERS), min_size=1, max_size=12), st.integers(0, 9))
 def test_replies_are_one_line_and_the_episodes_stay_what_they_are(messages, seed):
     sessions = [Session(env, benchmark_tasks()[3], "optimal", seed, privileged=True) for env in ENVIRONMENTS]

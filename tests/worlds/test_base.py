@@ -3,7 +3,7 @@ from __future__ import annotations
 import pickle
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from resilisim.errors import InvalidInputError
@@ -59,7 +59,6 @@ def test_reference_solutions_lead_to_the_answer() -> None:
         assert list(task.required_tools) == used
 
 
-@settings(max_examples=40)
 @given(JSON)
 def test_values_of_earlier_results_keep_their_type_alone_and_are_written_into_texts(value: object) -> None:
     results = {"a": {"rows": [{"b": value}]}}

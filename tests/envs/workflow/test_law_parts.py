@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from resilisim.envs.conversation import ConversationEnv
@@ -305,7 +305,6 @@ PARTS: dict[str, dict[str, Any]] = {
 }
 
 
-@settings(max_examples=60)
 @given(st.lists(st.sampled_from(sorted(PARTS)), max_size=2), st.integers(0, MAX_SEED), st.data())
 def test_scalar_batch_and_episode_agree_under_pairs_of_parts(names: list[str], seed: int, data: st.DataObject) -> None:
     law = Law(**{field: value for name in names for field, value in PARTS[name].items()})

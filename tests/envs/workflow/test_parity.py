@@ -49,7 +49,7 @@ def assert_same_end(info, ends, env, where):
 @pytest.mark.parametrize("mode", list(AutoresetMode))
 @pytest.mark.parametrize("options", OPTIONS)
 def test_a_batch_is_many_scalar_environments(mode, options):
-    num_envs, num_steps = 18, 80  # more than luck is drawn for at once
+    num_envs, num_steps = 18, 60  # more than luck is drawn for at once
     envs = WorkflowVectorEnv(num_envs, tasks=TASKS, autoreset_mode=mode, **options)
     ones = [WorkflowEnv(tasks=TASKS, **options) for _ in range(num_envs)]
     for env in (envs, *ones):

@@ -93,7 +93,7 @@ def assert_end(info: dict[str, Any], model: Reference) -> None:
 
 @pytest.mark.parametrize(("law", "reward"), list(product(("benchmark", "training"), ("full_success", "two_phase"))))
 def test_laws_and_rewards(law: Any, reward: Any) -> None:
-    seen = {name for trainer in TRAINERS for name in play({"tasks": TASKS, "law": law, "reward": reward}, 16, trainer)}
+    seen = {name for trainer in TRAINERS for name in play({"tasks": TASKS, "law": law, "reward": reward}, 10, trainer)}
     if law == "training":
         assert seen == {*ACTION_TYPES, *spaces.STATUSES}
 
@@ -101,31 +101,31 @@ def test_laws_and_rewards(law: Any, reward: Any) -> None:
 @pytest.mark.parametrize("law", ["benchmark", "training"])
 def test_printed_rules(law: Any) -> None:
     for trainer in TRAINERS:
-        play({"tasks": TASKS, "law": law, "reward": "two_phase", "printed_rules": True}, 10, trainer)
+        play({"tasks": TASKS, "law": law, "reward": "two_phase", "printed_rules": True}, 5, trainer)
 
 
 @pytest.mark.parametrize("law", ["benchmark", "training"])
 def test_filters(law: Any) -> None:
     for filters in every_filter():
-        play({"tasks": TASKS, "law": law, "filters": filters, "reward": "two_phase"}, 8, (0.2, 1))
+        play({"tasks": TASKS, "law": law, "filters": filters, "reward": "two_phase"}, 4, (0.2, 1))
 
 
 @pytest.mark.parametrize("law", ["benchmark", "training"])
 def test_patterns_and_filters(law: Any) -> None:
     for filters in ((), ("semantic",), ("semantic", "dependency", "constraint")):
-        play({"tasks": TASKS, "law": law, "filters": filters, "reward": "two_phase"}, 12, patterns=PATTERNS)
+        play({"tasks": TASKS, "law": law, "filters": filters, "reward": "two_phase"}, 8, patterns=PATTERNS)
 
 
 def test_hidden_list() -> None:
     for law, filters in product(("benchmark", "training"), ((), ("semantic", "constraint"))):
         keywords: dict[str, Any] = {"tasks": TASKS, "law": law, "filters": filters, "required": "hidden"}
-        play(keywords, 10)
+        play(keywords, 6)
 
 
 def test_without_retrieval() -> None:
     for filters in every_filter():
-        play({"tasks": TASKS, "law": "training", "filters": filters, "similarity": None}, 5)
-        play({"tasks": TASKS, "filters": filters, "similarity": None, "max_turns": 14, "loop_length": 0}, 5)
+        play({"tasks": TASKS, "law": "training", "filters": filters, "similarity": None}, 3)
+        play({"tasks": TASKS, "filters": filters, "similarity": None, "max_turns": 14, "loop_length": 0}, 3)
 
 
 def test_other_rules_and_constants() -> None:
@@ -137,7 +137,7 @@ def test_other_rules_and_constants() -> None:
         {"salt": EVALUATION_SALT},
     ):
         keywords: dict[str, Any] = {"tasks": TASKS, **more}
-        play(keywords, 10)
+        play(keywords, 6)
 
 
 @pytest.mark.parametrize("law", ["benchmark", "training"])

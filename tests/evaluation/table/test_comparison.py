@@ -105,7 +105,6 @@ def naive_betas(pairs: list[Pair]) -> np.ndarray:
     return np.linalg.lstsq(rows, values, rcond=None)[0]
 
 
-@settings(deadline=None, max_examples=60)
 @given(pair_lists)
 def test_luck_is_taken_off_by_betas_of_the_other_folds(pairs):
     matched = match_episodes(*tables_of(pairs))

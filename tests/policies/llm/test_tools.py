@@ -11,7 +11,7 @@ import math
 from types import MappingProxyType
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from resilisim.chat import ToolCall
@@ -218,7 +218,6 @@ ANYTHING = st.recursive(
 )
 
 
-@settings(max_examples=200)
 @given(
     function=st.sampled_from(["tool_search", "tool_info", "tool_call", READER, "finish", "x"]) | TEXTS,
     arguments=st.dictionaries(st.sampled_from(["query", "name", "parameters", "source"]) | TEXTS, ANYTHING, max_size=4),

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from networks import observation, outputs
 
@@ -299,7 +299,6 @@ def test_a_pickle_is_refused_and_never_run(saved, tmp_path, protocol):
     assert trap.exists()
 
 
-@settings(max_examples=40)
 @given(st.data())
 def test_cut_or_changed_weights_are_told(tmp_path_factory, data):
     folder = tmp_path_factory.mktemp("cut")

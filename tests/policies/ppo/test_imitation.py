@@ -8,7 +8,7 @@ from dataclasses import asdict
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
@@ -40,7 +40,6 @@ def best_tools(problem, state):
 
 
 @given(MOVES, st.sampled_from([EndRules(), EndRules(max_consecutive_failures=0), EndRules(max_turns=6)]))
-@settings(max_examples=60)
 def test_values_are_those_of_the_optimum(moves, rules):
     problem = build_problem(LIBRARY, CHAIN, rules=rules)
     state = start_state(problem)

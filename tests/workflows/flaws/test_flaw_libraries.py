@@ -2,7 +2,7 @@
 
 import numpy as np
 from flaw_samples import check_edits
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from resilisim.simulator.end_rules import EndRules
@@ -84,7 +84,6 @@ def made_up(library, seed):
     return ToolSimilarity(semantic, functional_equivalence(library))
 
 
-@settings(max_examples=150)
 @given(data=st.data(), library=libraries(), seed=st.integers(0, 1000))
 def test_any_workflow_is_flawed_as_it_is_called_or_refused(data, library, seed):
     workflow = data.draw(workflows(library))

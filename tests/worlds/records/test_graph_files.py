@@ -9,7 +9,7 @@ from pathlib import Path
 
 import networkx
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from resilisim.errors import InvalidInputError
@@ -120,7 +120,6 @@ def test_values_that_name_one_another_cost_no_memory(tmp_path):
             read_graph(file)
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.data())
 def test_any_bytes_are_a_graph_or_a_refusal(data):
     """Bits of a good file are changed, and opcodes put in."""

@@ -7,7 +7,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from resilisim.worlds import ToolError
@@ -423,7 +423,6 @@ def test_what_is_no_formula_has_no_value(formula):
     assert pickle.loads(pickle.dumps(caught.value)).code == caught.value.code
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.text(max_size=60))
 def test_any_text_is_a_formula_or_refused(text):
     code = "CALCULATION_ERROR"
