@@ -110,12 +110,10 @@ def test_broken_texts_are_told_in_one_line():
     packed = stored(record, "all")
     texts = str(packed["texts"])
     steps = [{**step, "message": "another"} for step in record["steps"]]
-    bomb = zlib.compress(b"0" * 300_000_000)
     broken = [
         {**packed, "texts": texts[:-40]},
         {**packed, "texts": "2:" + texts[2:]},
         {**packed, "texts": FORMAT + "no base64"},
-        {**packed, "texts": FORMAT + base64.b64encode(bomb).decode()},
         {**packed, "texts": FORMAT + base64.b64encode(zlib.compress(b"[1]")).decode()},
         {**packed, "steps": steps},
         {**packed, "steps": record["steps"][:-1]},
