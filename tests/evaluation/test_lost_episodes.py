@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shlex
 import socket
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -135,11 +135,11 @@ sys.exit(int(asyncio.run(main())))
 
 @pytest.mark.parametrize(("argument", "ended_by"), [("finish", "completion"), ("3", "agent_error")])
 def test_a_program_that_has_read_its_score_cannot_take_the_episode_back(
-    argument: str, ended_by: str, tmp_path: Path
+    argument: str, ended_by: str, tmp_path: Path, python: list[str]
 ) -> None:
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
-    run = evaluate(agents=f"command:{sys.executable} {program} {argument}", tasks=1, out=tmp_path / "run")
+    run = evaluate(agents=f"command:{shlex.join(python)} {program} {argument}", tasks=1, out=tmp_path / "run")
     (record,) = run.records()
     assert (record["ended_by"], record["outcome"]) == (ended_by, 0)
 

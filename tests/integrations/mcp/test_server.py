@@ -9,6 +9,7 @@ import importlib
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -361,10 +362,11 @@ def test_others_come_in_only_with_a_token() -> None:
         serve_http(ServedRun(1), "127.0.0.1", 99999)
 
 
-def test_programs_play_and_what_breaks_them_is_lost(tmp_path: Path) -> None:
+def test_programs_play_and_what_breaks_them_is_lost(tmp_path: Path, python: list[str]) -> None:
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
-    sound, failing, sleeping = [f"command:{sys.executable} {program}{argument}" for argument in ("", " fail", " sleep")]
+    start = f"command:{shlex.join(python)} {program}"
+    sound, failing, sleeping = [f"{start}{argument}" for argument in ("", " fail", " sleep")]
     out = tmp_path / "run"
     run = evaluate(agents=[sound, failing], tasks=[TASK], seeds=2, out=out)
     assert (run.num_episodes, run.call.num_failures) == (4, 0)
