@@ -330,7 +330,7 @@ print(json.dumps(result))
 
 
 @pytest.fixture(scope="module")
-def played(tmp_path_factory):
+def played(tmp_path_factory, python):
     folder = tmp_path_factory.mktemp("plugin")
     # A copy, so that the build leaves nothing in the source tree.
     source = shutil.copytree(TESTS / "sample_plugin", folder / "source")
@@ -339,7 +339,7 @@ def played(tmp_path_factory):
     subprocess.run([*pip, "--disable-pip-version-check", "--target", str(target), str(source)], check=True, timeout=120)
     path = os.pathsep.join([str(target), str(TESTS.parent)])
     done = subprocess.run(
-        [sys.executable, "-c", PLAY],
+        [*python, "-c", PLAY],
         check=True,
         capture_output=True,
         text=True,

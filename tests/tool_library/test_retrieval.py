@@ -342,10 +342,10 @@ def test_a_disk_that_refuses_leaves_nothing_behind(tmp_path, monkeypatch):
     assert set(cache.load([b"old", *(bytes([n]) for n in range(200))])) == {b"old"}
 
 
-def test_several_processes_write_at_once(tmp_path):
+def test_several_processes_write_at_once(tmp_path, python):
     names = ["a", "b", "c"]
     writers = [
-        subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path), name, "5"], stdout=subprocess.DEVNULL)
+        subprocess.Popen([*python, "-c", WRITER, str(tmp_path), name, "5"], stdout=subprocess.DEVNULL)
         for name in names
     ]
     assert [writer.wait(timeout=120) for writer in writers] == [0, 0, 0]
@@ -353,11 +353,11 @@ def test_several_processes_write_at_once(tmp_path):
     assert len(EmbeddingCache(tmp_path).load(keys)) == len(keys)
 
 
-def test_a_killed_writer_leaves_whole_batches(tmp_path):
+def test_a_killed_writer_leaves_whole_batches(tmp_path, python):
     cache = EmbeddingCache(tmp_path)
     for attempt in range(3):
         name = f"killed {attempt}"
-        command = [sys.executable, "-c", WRITER, str(tmp_path), name, "100000"]
+        command = [*python, "-c", WRITER, str(tmp_path), name, "100000"]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as writer:
             assert writer.stdout is not None
             writer.stdout.readline()
