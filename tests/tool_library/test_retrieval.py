@@ -345,8 +345,7 @@ def test_a_disk_that_refuses_leaves_nothing_behind(tmp_path, monkeypatch):
 def test_several_processes_write_at_once(tmp_path, python):
     names = ["a", "b", "c"]
     writers = [
-        subprocess.Popen([*python, "-c", WRITER, str(tmp_path), name, "5"], stdout=subprocess.DEVNULL)
-        for name in names
+        subprocess.Popen([*python, "-c", WRITER, str(tmp_path), name, "5"], stdout=subprocess.DEVNULL) for name in names
     ]
     assert [writer.wait(timeout=120) for writer in writers] == [0, 0, 0]
     keys = [text_key(name, f"{batch}/{n}") for name in names for batch in range(5) for n in range(200)]
