@@ -21,6 +21,7 @@ from resilisim.simulator import FINISH, EndRules, Episode, Message, Problem, bui
 from resilisim.simulator.draws import Draws as WhereDrawsComeFrom
 from resilisim.simulator.draws import Keyed
 from resilisim.simulator.exact import Judge
+from resilisim.simulator.exact.judging import Judgement
 from resilisim.simulator.problem import branches, outcome, start_state
 from resilisim.simulator.state import EpisodeState
 from verification.findings import Finding
@@ -38,13 +39,28 @@ TOLERANCE = 1e-9
 
 
 class StateAgent:
-    """Sends what a hash of the state says: mostly the next required tool, now and then another one or the end."""
+    """Sends what a hash of the state says: mostly the next required tool, now and then another one or the end.
+
+    What it sends in a state, and what that was worth, is remembered: the same states come up in many plays.
+    """
 
     def __init__(self, name: object, problem: Problem) -> None:
-        self._name, self._problem = name, problem
+        self._name, self._problem, self._values = name, problem, Judge(problem).values
+        self._messages: dict[EpisodeState, Message] = {}
+        self._worths: dict[tuple[EpisodeState, EpisodeState], Judgement] = {}
 
     def message(self, state: EpisodeState) -> Message:
         """Return what it sends in a state."""
+        if state not in self._messages:
+            self._messages[state] = self._choice(state)
+        return self._messages[state]
+
+    def _worth(self, state: EpisodeState, after: EpisodeState) -> Judgement:
+        if (state, after) not in self._worths:
+            self._worths[state, after] = Judge(self._problem).judge(state, self.message(state), after)
+        return self._worths[state, after]
+
+    def _choice(self, state: EpisodeState) -> Message:
         choices = Draws("verification/agent", self._name, state.status, state.counters, state.executions, state.parts)
         required, names = self._problem.required_tools, self._problem.library.names
         kind = choices.uniform()
@@ -64,15 +80,12 @@ class StateAgent:
 
     def play(self, draws: WhereDrawsComeFrom, seed: int = 0) -> EpisodeRecord:
         """Play an episode, and return of its record what is read of one that is explored."""
-        episode, judge = (
-            Episode(self._problem, "small problem", seed, "verification", draws=draws),
-            Judge(self._problem),
-        )
+        episode = Episode(self._problem, "small problem", seed, "verification", draws=draws)
         steps: list[dict[str, Any]] = []
         while episode.ended_by is None:
             before, message = episode.state, self.message(episode.state)
             episode.apply(message)
-            worth = judge.judge(before, message, episode.state)
+            worth = self._worth(before, episode.state)
             label = "lost" if worth.regret > 0.0 else None
             steps.append({"message": str(message), "regret": worth.regret, "luck": worth.luck, "label": label,
                           "action_value": worth.action_value, "value": worth.value, "kind": message.kind})  # fmt: skip
@@ -82,8 +95,8 @@ class StateAgent:
             "luck": sum(step["luck"] for step in steps),
             "losses": {"lost": sum(step["regret"] for step in steps)},
             "optimum": steps[0]["value"],
-            "optimum_gap": judge.values.gap,
-            "optimum_knowledge": judge.values.knowledge,
+            "optimum_gap": self._values.gap,
+            "optimum_knowledge": self._values.knowledge,
         }
         return cast("EpisodeRecord", record)
 
@@ -97,6 +110,7 @@ class Explored:
         wrong: By how much the rate of all branches is wrong, or what was lost does not add up.
         plays: Branches that there are.
         errors: (TIMES,) of estimates with few plays; empty if they suffice for everything.
+        middle: By how much the middle of the bracket is off where estimates are.
         held: How many of their intervals hold the rate.
         score: Of SAMPLED episodes by the key, standardised by the rate: 0 where nothing is left to chance.
         control: By how much the rate is above what has succeeded with few plays, at most.
@@ -106,6 +120,7 @@ class Explored:
     wrong: float
     plays: int
     errors: tuple[float, ...]
+    middle: float
     held: int
     score: float
     control: float
@@ -153,18 +168,19 @@ def compare(number: int, shift: int) -> Explored:
     if whole.optimum is not None and not Judge(problem).values.gap:
         wrong = max(wrong, abs(whole.optimum - rate - sum(whole.losses.values())))
     errors: list[float] = []
-    held = 0
+    middle, held = 0.0, 0
     for time in range(TIMES if whole.plays > 2 * DRAWING_PLAYS else 0):
         row, drawn = explored(agent, (number, time), DRAWING_PLAYS)
         if not drawn:
             break
         errors.append(row.estimate - rate)
+        middle = (row.low + row.high) / 2.0 - rate
         held += row.interval[0] - TOLERANCE <= rate <= row.interval[1] + TOLERANCE
     seeds = range(number * SAMPLED, (number + 1) * SAMPLED)  # tools of one name have common luck under one seed
     won = sum(agent.play(Keyed(), seed)["outcome"] for seed in seeds)
     spread = (SAMPLED * rate * (1.0 - rate)) ** 0.5
     score = (won - SAMPLED * rate) / spread if spread > TOLERANCE else 0.0
-    return Explored(outside, wrong, whole.plays, tuple(errors), held, score, control)
+    return Explored(outside, wrong, whole.plays, tuple(errors), middle, held, score, control)
 
 
 def jobs(shift: int, number: int = NUM_PROBLEMS) -> list[tuple[int, int, int]]:
@@ -187,6 +203,7 @@ def judge(blocks: Sequence[Sequence[Explored]]) -> list[Finding]:
     unbiased = clustered_mean_is([one.errors for one in drawn])
     covered = at_least_rate(sum(one.held for one in drawn), TIMES * len(drawn), 0.95)
     sampled = normal_score(float(scores.sum()) / max(len(scores), 1) ** 0.5)
+    biased = clustered_mean_is([(one.middle,) for one in drawn])
     control = max(one.control for one in found)
     plays = sum(one.plays for one in found)
     return [
@@ -202,6 +219,13 @@ def judge(blocks: Sequence[Sequence[Explored]]) -> list[Finding]:
         Finding(f"estimates with {DRAWING_PLAYS} plays are unbiased", SOURCE, unbiased.text, unbiased.p_value),
         Finding("their 95% intervals hold the rate", SOURCE, covered.text, covered.p_value),
         Finding(f"samples of {SAMPLED} episodes agree", SOURCE, sampled.text, sampled.p_value),
+        Finding(
+            "control: the middle of a bracket is no unbiased estimate",
+            SOURCE,
+            biased.text,
+            biased.p_value,
+            control=True,
+        ),
         Finding(
             "control: brackets that end where what has succeeded ends",
             SOURCE,

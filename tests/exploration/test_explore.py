@@ -115,6 +115,17 @@ def test_tables_of_the_records_say_what_the_row_says(width: float, plays: int) -
         assert (summary.success.low, summary.success.high) == pytest.approx((row.low, row.high), abs=1e-9)
 
 
+def test_branches_share_the_calls_before_they_part_and_costly_ones_are_listed_once(tmp_path: Path) -> None:
+    found = explore("repairing-follower", 2, "baseline", out=tmp_path)
+    calls = read_facts(tmp_path).breakdown.costliest
+    by_label: dict[str, float] = {}
+    for call in calls:
+        by_label[call.label] = by_label.get(call.label, 0.0) + call.regret
+    lost = {label: sum(row.losses.get(label, 0.0) for row in found.rows) for label in by_label}
+    assert by_label == pytest.approx(lost, abs=1e-9)
+    assert 1 < len(calls) < 20, "branches there are dozens"
+
+
 def test_one_that_does_not_repeat_itself_is_told_which_message_and_both_versions() -> None:
     COUNTS.clear()
     with pytest.raises(InvalidInputError, match=r"cannot be explored: message 1 is .*name.* and was .*name.*"):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -22,6 +22,7 @@ from resilisim.evaluation.table.episodes import EpisodeTable
 NO_TOOL: Final = ""  # key of messages that ran no tool
 
 NUM_KEPT: Final = 100  # costly calls
+MOST_SHARED: Final = 64  # explorations that are read at once, by several processes
 EXCERPT_LENGTH: Final = 200  # characters of a message that are kept
 
 # Finding out what the prompt does not say has a price, which is nobody's fault.
@@ -50,7 +51,8 @@ class BreakdownRow:
 class CostlyCall:
     """One message that cost something: `index` is the episode's place in its run, `turn` counts messages from 1.
 
-    Where the policy was explored, the regret is that of its branch by its weight.
+    Where the policy was explored, the regret is that of all branches that share the call, by their weight, and the
+    episode the first of them.
     """
 
     policy: str
@@ -92,19 +94,25 @@ class CallSums:
     """Sums over the single calls of a run, and its costliest ones.
 
     Calls are ordered by regret (rounded), then the earlier episode and message, so that the choice does not depend on
-    the order in which episodes come. Searches that the prompt made necessary are left out.
+    the order in which episodes come. Searches that the prompt made necessary are left out. Branches of an agent that
+    was explored share the calls before they part: such a call is one, and cost what it cost in all of them.
     """
 
     def __init__(self) -> None:
         self.cells: dict[_CallKey, _Cell] = {}
         self._costly: list[tuple[tuple[float, int, int], CostlyCall]] = []  # a heap, the cheapest first
         self._lowest = 0.0  # below this nothing can enter any more
+        # Of explorations that are being read: calls with all that came before them.
+        self._shared: dict[tuple[str, str, str], dict[int, CostlyCall]] = {}
 
     def add(self, record: EpisodeRecord) -> None:
         """Take in the calls of one episode."""
         policy, prompt_type, weight = record["policy"], record["prompt_type"], record.get("weight", 1.0)
-        ran_no_tool = False
+        ran_no_tool, path, brought = False, 0, None
+        shared = self._calls_of(record) if "branch" in record else None
         for step in record["steps"]:
+            path = hash((path, brought, step["message"], step["value"]))
+            brought = step["success"], step["error"]
             success, label = step["success"], step["label"]
             if success is None:
                 key = _CallKey(policy, prompt_type, step["kind"], NO_TOOL, None, "")
@@ -122,21 +130,41 @@ class CallSums:
                 cell.luck += weight * step["luck"]
             if label is not None:
                 cell.losses[label] = cell.losses.get(label, 0.0) + weight * step["regret"]
-                if label != _NO_BLAME and weight * step["regret"] >= self._lowest:
-                    self._keep(record, step, label)
+                if label == _NO_BLAME:
+                    continue
+                if shared is not None:
+                    there = shared.get(path)
+                    call = _costly_call(record, step, label)
+                    index, regret = (call.index, 0.0) if there is None else (min(there.index, call.index), there.regret)
+                    shared[path] = replace(call, index=index, regret=regret + call.regret)
+                elif weight * step["regret"] >= self._lowest:
+                    self._keep(_costly_call(record, step, label))
 
-    def _keep(self, record: EpisodeRecord, step: StepRecord, label: str) -> None:
-        index, turn, message = record["index"], step["turn"], step["message"][:EXCERPT_LENGTH]
-        regret = record.get("weight", 1.0) * step["regret"]
-        call = CostlyCall(record["policy"], record["prompt_type"], index, turn, message, label, regret)
-        heapq.heappush(self._costly, ((round(call.regret, _DIGITS), -index, -turn), call))
+    def _calls_of(self, record: EpisodeRecord) -> dict[int, CostlyCall]:
+        """Return the calls of an exploration so far; one that was begun long ago is taken to have ended."""
+        name = record["policy"], record["prompt_type"], record["instance_id"]
+        if name not in self._shared and len(self._shared) >= MOST_SHARED:
+            for call in self._shared.pop(next(iter(self._shared))).values():
+                self._keep(call)
+        return self._shared.setdefault(name, {})
+
+    def _keep(self, call: CostlyCall) -> None:
+        heapq.heappush(self._costly, ((round(call.regret, _DIGITS), -call.index, -call.turn), call))
         if len(self._costly) > NUM_KEPT:
             heapq.heappop(self._costly)
             self._lowest = self._costly[0][0][0] - 10.0**-_DIGITS
 
     def costliest(self) -> tuple[CostlyCall, ...]:
         """Return the calls with the highest regret, at most `NUM_KEPT`."""
+        while self._shared:
+            for call in self._shared.popitem()[1].values():
+                self._keep(call)
         return tuple(call for _, call in sorted(self._costly, reverse=True))
+
+
+def _costly_call(record: EpisodeRecord, step: StepRecord, label: str) -> CostlyCall:
+    regret, message = record.get("weight", 1.0) * step["regret"], step["message"][:EXCERPT_LENGTH]
+    return CostlyCall(record["policy"], record["prompt_type"], record["index"], step["turn"], message, label, regret)
 
 
 @dataclass(frozen=True, slots=True)
