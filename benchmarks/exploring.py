@@ -1,19 +1,22 @@
 """What computing success rates branch by branch takes and saves: `python -m benchmarks.exploring [FOLDER]`.
 
 Prints plays and seconds until a rate is known to within 0.01 and 0.001, by agent, number of required tools and law, and
-how many sampled episodes an explored estimate is worth at the same number of plays. Draws the bracket of one agent
-beside the interval of as many sampled episodes into a folder, if one is named.
+how many sampled episodes an explored estimate is worth at the same number of plays; states and seconds of policies that
+are followed from state to state; and how much less a model is asked whose replies are kept by what was said before
+them. Draws the bracket of one agent beside the interval of as many sampled episodes into a folder, if one is named.
 """
 
 from __future__ import annotations
 
 import statistics
 import sys
+import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from resilisim.chat.types import estimated_tokens
 from resilisim.envs.session import Session
 from resilisim.exploration import Exploration, explore
 from resilisim.simulator import Law, RateLimit
@@ -21,6 +24,8 @@ from resilisim.statistics.estimates import clopper_pearson
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import benchmark_tasks
 from resilisim.workflows import parse_plan
+from tests.chat.loopback import Answer, LoopbackServer, Seen, completion
+from tests.evaluation.agent_models import endpoint, next_reply
 
 WIDTHS = (0.01, 0.001)
 MOST_PLAYS = 3_000
@@ -74,11 +79,23 @@ def tasks_by_size() -> dict[int, list[Task]]:
     }
 
 
-def explored(agent: str, tasks: Sequence[Task], law: str, plays: int, width: float) -> tuple[Exploration, float]:
-    """Explore an agent; return what was found, and the processor time that it took."""
+def explored(
+    agent: str, tasks: Sequence[Task], law: str, plays: int, width: float, by_states: bool = False
+) -> tuple[Exploration, float]:
+    """Explore an agent, branch by branch unless said otherwise; return what was found, and the processor time."""
     who, prompt = AGENTS[agent]
     begun = time.process_time()
-    found = explore(**who, tasks=list(tasks), prompts=prompt, plays=plays, width=width, progress=False, **LAWS[law])
+    with tempfile.TemporaryDirectory() as folder:
+        found = explore(
+            **who,
+            tasks=list(tasks),
+            prompts=prompt,
+            plays=plays,
+            width=width,
+            out=None if by_states else folder,
+            progress=False,
+            **LAWS[law],
+        )
     return found, time.process_time() - begun
 
 
@@ -129,6 +146,67 @@ def rows() -> Iterator[str]:
             yield f"| {agent} | {law} | {100 * squared**0.5:.3f} points | {100 * sampled**0.5:.2f} points | {times} |"
 
 
+def rows_by_states() -> Iterator[str]:
+    """Yield the table of policies that are followed from state to state, until rates are exact."""
+    yield "| policy | law | tools | branches to exact | s a task | states to exact | s a task |"
+    yield "|" + "---|" * 7
+    for agent in ("plan-follower", "repairing-follower", "exact-optimum"):
+        for law in LAWS:
+            for size, tasks in tasks_by_size().items():
+                cells = []
+                for by_states in (False, True):
+                    explored(agent, tasks[:1], law, 1, 0.0, by_states)  # what is loaded once
+                    found, seconds = explored(agent, tasks, law, MOST_PLAYS, 0.0, by_states)
+                    reached = sum(row.is_exact for row in found.rows)
+                    missing = "" if reached == len(tasks) else f"; {reached} of {len(tasks)} reached"
+                    cells += [
+                        f"{statistics.median(row.plays for row in found.rows):,.0f}{missing}",
+                        f"{seconds / len(tasks):.3f}",
+                    ]
+                yield f"| {agent} | {law} | {size} | " + " | ".join(cells) + " |"
+
+
+def rows_of_tokens() -> Iterator[str]:
+    """Yield the table of what a model is asked by ReAct: a scripted one behind an endpoint, which counts its words."""
+    yield "| tools | plays | calls of the model | asked | prompt tokens | asked | reply tokens | asked |"
+    yield "|" + "---|" * 8
+    for size, tasks in tasks_by_size().items():
+        with LoopbackServer(counted_answer) as server, tempfile.TemporaryDirectory() as folder:
+            model = endpoint(server)
+            # With more plays than it takes nothing is drawn, so that every play leaves a record.
+            found = explore(
+                "react",
+                list(tasks),
+                "optimal",
+                plays=MOST_PLAYS,
+                width=WIDTHS[0],
+                model=model,
+                progress=False,
+                out=folder,
+            )
+            calls = [call for record in found.records() for call in record["agent"]["calls"]]
+            asked = [answer_usage(seen) for seen in server.requests]
+        said = [
+            (call["reply"]["usage"]["prompt_tokens"], call["reply"]["usage"]["completion_tokens"]) for call in calls
+        ]
+        pairs = [(sum(pair[kind] for pair in said), sum(pair[kind] for pair in asked)) for kind in (0, 1)]
+        cells = [f"{whole:,} | {part:,} ({part / whole:.1%})" for whole, part in [(len(said), len(asked)), *pairs]]
+        yield f"| {size} | {sum(row.plays for row in found.rows):,} | " + " | ".join(cells) + " |"
+
+
+def answer_usage(seen: Seen) -> tuple[int, int]:
+    """Return tokens of a request and its reply, four characters each."""
+    contents = [message["content"] for message in seen.body["messages"]]
+    return sum(map(estimated_tokens, contents)), estimated_tokens(next_reply(contents[1:]))
+
+
+def counted_answer(seen: Seen) -> Answer:
+    """Answer as a model that follows the plan, with its usage."""
+    prompt, reply = answer_usage(seen)
+    contents = [message["content"] for message in seen.body["messages"][1:]]
+    return completion(next_reply(contents), usage={"prompt_tokens": prompt, "completion_tokens": reply})
+
+
 def plot(target: Path, task: Task) -> None:
     """Draw the bracket of the plan follower against plays, and the interval of as many sampled episodes."""
     import matplotlib as mpl
@@ -154,8 +232,11 @@ def plot(target: Path, task: Task) -> None:
 
 def main() -> None:
     """Measure, print the tables, and draw the picture into a folder if one is given."""
-    for line in rows():
-        print(line, flush=True)
+    tables: Sequence[Callable[[], Iterator[str]]] = (rows, rows_by_states, rows_of_tokens)
+    for table in tables:
+        for line in table():
+            print(line, flush=True)
+        print()
     if sys.argv[1:]:
         plot(Path(sys.argv[1]) / "exploring.svg", tasks_by_size()[4][0])
 
