@@ -4,18 +4,20 @@ import asyncio
 import json
 import time
 from collections import Counter
+from collections.abc import Sequence
+from typing import Any
 
 from resilisim.chat import ChatReply, EndpointError, TokenUsage
 from resilisim.chat.middleware import ChatModelSettings, RetryPolicy
 from resilisim.evaluation import ModelSettings
 from resilisim.policies.llm.agents.react import ReAct
 from resilisim.workflows.prompts import parse_steps
-from tests.chat.loopback import completion
+from tests.chat.loopback import LoopbackServer, completion
 
 KEY = "sk-a-secret-that-must-not-be-seen-0123456789"
 
 
-def next_reply(contents):
+def next_reply(contents: Sequence[str]) -> str:
     """Return what a ReAct agent says that does the plan's steps in turn, each until it succeeds.
 
     Contents are the messages of the conversation, without the system's.
@@ -40,7 +42,7 @@ def slowly(seen):
     return following_answer(seen)
 
 
-def endpoint(server, *models, concurrency=8, **more):
+def endpoint(server: LoopbackServer, *models: str, concurrency: int = 8, **more: Any) -> ModelSettings:
     """Return settings under which an endpoint answers, for these models or just one."""
     retry = RetryPolicy(retries=0, first_wait=0.01)
     chat = ChatModelSettings(base_url=server.base_url, api_key=KEY, max_concurrency=concurrency, retry=retry)
