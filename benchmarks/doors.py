@@ -1,15 +1,10 @@
-"""Doors: a session's call beside a step, many function agents at once, calls over MCP, and through the proxy."""
+"""Doors: a session's call beside a step, many function agents at once, and calls over MCP."""
 
 from __future__ import annotations
 
 import asyncio
-import json
-import statistics
 import sys
-import tempfile
 import time
-from contextlib import AsyncExitStack
-from pathlib import Path
 from typing import Any
 
 from mcp import Client, StdioServerParameters
@@ -23,20 +18,6 @@ from resilisim.integrations.mcp.server import Episodes, ServedRun
 TARGET_RATIO = 1.2
 NO_END = ("--max-consecutive-failures", "0")
 RUNS = 3
-TARGET_PROXY_MS = 5.0
-PROXY_CALLS = 180  # with a goal, which is solved for all of them
-
-_SERVER = """
-from mcp.server.mcpserver import MCPServer
-
-server = MCPServer("nothing")
-
-@server.tool()
-def nothing(text: str) -> str:
-    return text
-
-server.run()
-"""
 
 _SESSION = """
 import itertools, json, time
@@ -108,12 +89,11 @@ print(json.dumps({{"seconds": taken, "cpu": cpu, "calls": calls, "episodes": res
 
 
 def measure(long: bool) -> list[Measurement]:
-    """Measure overhead, throughput of function agents, calls over MCP, and what the proxy adds to a call."""
+    """Measure overhead, throughput of function agents, and calls over MCP."""
     return [
         *_overhead(),
         _throughput(LONG_ROUNDS if long else ROUNDS),
         *asyncio.run(_over_mcp()),
-        *asyncio.run(_proxy()),
     ]
 
 
@@ -187,43 +167,3 @@ async def _rate(client: Any, calls: int) -> float:
     for _ in range(calls):
         await client.call_tool("network_fetcher", {})
     return calls / (time.perf_counter() - begun)
-
-
-async def _proxy() -> list[Measurement]:
-    """Call a server of its own, directly and through the proxy, in turn, and compare the medians."""
-    with tempfile.TemporaryDirectory() as folder:
-        law = Path(folder) / "law.json"
-        law.write_text(json.dumps({"name": "never", "base": 1.0, "history": 1.0}), encoding="utf-8")
-        server = [sys.executable, "-c", _SERVER]
-        recorded = ["--law", str(law), "--record", f"{folder}/record"]
-        goal = ["--law", str(law), "--required", "nothing", "--turns", "200"]
-        ways = {"directly": server} | {
-            name: [sys.executable, "-m", "resilisim", "mcp", "proxy", *options, "--", *server]
-            for name, options in (("recorded", recorded), ("with a goal", goal))
-        }
-        async with AsyncExitStack() as stack:
-            clients = {
-                name: await stack.enter_async_context(
-                    Client(StdioServerParameters(command=command[0], args=command[1:]), mode="legacy")
-                )
-                for name, command in ways.items()
-            }
-            times: dict[str, list[float]] = {name: [] for name in clients}
-            for number in range(PROXY_CALLS + 20):
-                for name, client in clients.items():
-                    begun = time.perf_counter()
-                    await client.call_tool("nothing", {"text": "x"})
-                    if number >= 20:
-                        times[name].append(1000 * (time.perf_counter() - begun))
-    median = {name: statistics.median(found) for name, found in times.items()}
-    note = f"stdio; medians of {PROXY_CALLS} calls each, in turn; directly a call takes {median['directly']:.1f} ms"
-    return [
-        Measurement(
-            f"what the MCP proxy adds to a call, {name}",
-            "ms",
-            [median[name] - median["directly"]],
-            TARGET_PROXY_MS,
-            note=note,
-        )
-        for name in ("recorded", "with a goal")
-    ]

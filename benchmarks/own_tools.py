@@ -35,7 +35,7 @@ ways = {{
     "goal": lambda: microseconds(500, required=["plain"], turns=600),
     "kept": lambda: microseconds(500, required=["plain"], turns=600, record=tempfile.mkdtemp()),
 }}
-print(json.dumps({{name: min(way() for _ in range(20)) for name, way in ways.items()}}))
+print(json.dumps({{name: min(way() for _ in range(8)) for name, way in ways.items()}}))
 """
 
 # Client, proxy and server are one process, so that what the proxy adds is the difference to client and server alone.
@@ -178,7 +178,7 @@ def measure(long: bool) -> list[Measurement]:
         Measurement("the same, recorded", "µs", column(inject, "recorded")),
         Measurement("towards a goal, judged by its optimum", "µs", column(inject, "goal"), GOAL_AIM),
         Measurement("the same, recorded", "µs", column(inject, "kept")),
-        Measurement("what the MCP proxy adds to a call", "ms", column(proxy, "proxy"), PROXY_AIM),
+        Measurement("what the MCP proxy adds to a call, all in one process", "ms", column(proxy, "proxy"), PROXY_AIM),
         Measurement("the same, towards a goal", "ms", column(proxy, "goal"), PROXY_AIM),
         Measurement(
             "calls of the twin, for a second of the server's processor time",
