@@ -47,19 +47,18 @@ class WarmPython:
             listener.listen(16)  # who comes early waits here
             code = f"from tests.warm import serve; serve({listener.fileno()})"
             self._process = subprocess.Popen(
-                [sys.executable, "-c", code], cwd=ROOT, stdin=subprocess.DEVNULL, pass_fds=[listener.fileno()]
+                [sys.executable, "-c", code], cwd=ROOT, stdin=subprocess.PIPE, pass_fds=[listener.fileno()]
             )
         self.command = [sys.executable, "-S", "-E", str(ROOT / "tests" / "warm_run.py"), path]
         return self
 
     def __exit__(self, *raised: object) -> None:
-        self._process.terminate()
-        self._process.wait()
+        self._process.communicate()  # closes its standard input
         self._folder.cleanup()
 
 
 def serve(listening: int) -> None:
-    """Run what is asked for, each in a fork, until this process is ended."""
+    """Run what is asked for, each in a fork, until whoever started this process closes its input, or is dead."""
     from resilisim import evaluate
     from resilisim.tool_library import default_library
     from resilisim.tool_library.retrieval import default_retriever
@@ -84,6 +83,7 @@ class _Server:
         self._waiting = selectors.DefaultSelector()
         self._waiting.register(listener, selectors.EVENT_READ)
         self._waiting.register(self._ended, selectors.EVENT_READ)
+        self._waiting.register(0, selectors.EVENT_READ)
 
     def run(self) -> None:
         while True:
@@ -92,6 +92,8 @@ class _Server:
                     self._begin(self._listener.accept()[0])
                 elif key.fileobj is self._ended:
                     self._reap()
+                elif key.fileobj == 0:
+                    return
                 else:
                     self._hand_on(key.data)
 

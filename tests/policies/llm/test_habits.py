@@ -25,7 +25,7 @@ def test_every_habit_reaches_what_the_right_calls_reach(agent):
     pairs = [pair for pair in all_pairs() if pair[0] == agent]
     plain = asyncio.run(play_pairs([(agent, "plain")], CASES))[agent, "plain"]
     assert all(one.does_as(other) for one, other in zip(plain, right, strict=True))
-    # Forms of calls differ in nothing but the call, of which an episode has several; other habits meet one of the cases.
+    # Forms of calls differ in nothing but the call, of which an episode has several; others meet one of the cases.
     in_forms = [pair for pair in pairs if pair[1].startswith(FORM)]
     others = [pair for pair in pairs if pair not in in_forms]
     astray = {}
