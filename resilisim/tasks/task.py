@@ -7,6 +7,7 @@ import json
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from functools import lru_cache
 from importlib import resources
 from typing import Annotated, Any, Literal, get_args
 
@@ -255,7 +256,12 @@ def split_of(required_tools: Iterable[str]) -> Split:
         >>> split_of(["file_operations_reader"])
         'train'
     """
-    high, low = hash_words(SPLIT_SALT, *sorted(set(required_tools)))
+    return _split_of(tuple(sorted(set(required_tools))))
+
+
+@lru_cache(maxsize=10_000)  # who looks for the tasks of a split looks through all of the benchmark, and again
+def _split_of(names: tuple[str, ...]) -> Split:
+    high, low = hash_words(SPLIT_SALT, *names)
     share = (high * 2**32 + low) / 2**64
     if share < TRAIN_SHARE:
         return "train"
