@@ -15,6 +15,7 @@ from typing import Any
 
 from resilisim.envs.conversation import ConversationEnv
 from resilisim.envs.reply import public_info
+from resilisim.envs.session import as_text
 from resilisim.errors import CheckFailed
 from resilisim.evaluation.episode.attribution import Attribution
 from resilisim.evaluation.episode.play import flaw_with_plan
@@ -156,7 +157,7 @@ class StateChain:
         """Yield what follows a situation, each with what tells it from others; what ends is entered."""
         policy = situation.policy
         try:
-            message = policy.act(situation.observation, self._shown(situation.info))
+            message = as_text(policy.act(situation.observation, self._shown(situation.info)))
         except Exception as error:
             if self._is_ours:
                 raise

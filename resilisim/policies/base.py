@@ -78,7 +78,7 @@ class Policy(Protocol):
 
     Two class attributes are optional: `name` (str), under which results are shown, and `privileged` (bool). A policy
     with `privileged = True` is also told the required list, the problem and the state of the episode, and its results
-    are marked; to any other these are not shown. A method `memory` is optional, too (`memory_of`).
+    are marked; to any other these are not shown. A method `memory_beside_state` is optional, too (`memory_of`).
     """
 
     def reset(self, observation: str, info: Info) -> None:
@@ -161,11 +161,11 @@ def policy_name(policy: object) -> str:
 def memory_of(policy: object) -> Hashable | None:
     """Return what a policy's further messages depend on besides the state of its episode; None if nobody can say.
 
-    A policy's class says so by a method `memory` of its own; one that it inherits does not count. The same memory in
-    the same state (what has succeeded and failed, turns, what is known under a law with parts), after the same message
-    and result, means the same messages from there on. Which error a failure shows and what a success returns must not
-    matter, unless there is an attribute `reads_words = True`. And `copy.copy` must give a policy that goes on by
-    itself. Such policies are explored state by state.
+    A policy's class says so by a method `memory_beside_state` of its own; one that it inherits does not count. The same
+    memory in the same state (what has succeeded and failed, turns, what is known under a law with parts), after the
+    same message and result, means the same messages from there on. Which error a failure shows and what a success
+    returns must not matter, unless there is an attribute `reads_words = True`. And `copy.copy` must give a policy that
+    goes on by itself. Such policies are explored state by state.
 
     Example:
         >>> from resilisim import make_policy
@@ -173,7 +173,7 @@ def memory_of(policy: object) -> Hashable | None:
         >>> memory_of(make_policy("exact-optimum")), memory_of(make_policy("random"))
         ((), None)
     """
-    memory = vars(type(policy)).get("memory")
+    memory = vars(type(policy)).get("memory_beside_state")
     return memory(policy) if callable(memory) else None
 
 

@@ -107,9 +107,9 @@ class LearnedNames(PlanFollower):
                 PlannedStep(step.tool, max_tries=step.max_tries, skip_from=step.skip_from) for step in steps
             )
 
-    def memory(self) -> Hashable:
+    def memory_beside_state(self) -> Hashable:
         """As of any follower: its plan is a function of the prompt."""
-        return super().memory()
+        return super().memory_beside_state()
 
     def _message(self, info: Info) -> str | None:
         return None if not self._steps and self._messages == 0 else super()._message(info)

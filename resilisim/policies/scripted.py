@@ -69,7 +69,7 @@ class ExactOptimumPolicy:
     def reset(self, observation: str, info: Info) -> None:
         """Nothing is kept between messages."""
 
-    def memory(self) -> Hashable:
+    def memory_beside_state(self) -> Hashable:
         """Its messages depend on the state alone (`base.memory_of`)."""
         return ()
 
@@ -223,7 +223,7 @@ class PlanFollower:
                 LOGGER.warning("step %s", warning)
         self._queries = None if self._steps else _queries_in(observation)
 
-    def memory(self) -> Hashable:
+    def memory_beside_state(self) -> Hashable:
         """Its messages depend on how far it has come in its plan, and on how often it tried (`base.memory_of`)."""
         tries = self._tries if self._steps and self._tried is self._steps[0] else 0
         # What a search shows does not depend on luck, so that numbers say which steps and searches are left.
@@ -333,12 +333,12 @@ class RepairingFollower(PlanFollower):
         self._dependencies = {step.tool: step.requires for step in self._steps if step.requires is not None}
         self._plan_states_requirements = bool(self._dependencies)
 
-    def memory(self) -> Hashable:
+    def memory_beside_state(self) -> Hashable:
         """Its messages depend on what it has done and was told of each tool, too (`base.memory_of`)."""
         steps = tuple((step.tool, inline_json(step.parameters)) for step in self._steps)
         told = tuple(sorted(self._dependencies.items())), tuple(sorted(self._corrections.items()))
         tools = self._succeeded, self._left, self._mended, self._asked
-        return super().memory(), steps, told, tools, self._failed_for_dependencies, self._waits
+        return super().memory_beside_state(), steps, told, tools, self._failed_for_dependencies, self._waits
 
     def _read_reply(self, info: Info) -> None:
         if not self._steps:

@@ -201,13 +201,22 @@ def test_processes_explore_the_same(tmp_path: Path) -> None:
 
 
 class Hesitant(PlanFollower):
-    """Counts its messages for itself, and stops at the fourth; that it inherits `memory` says nothing of it."""
+    """Counts its messages for itself, and stops at the fourth; that it inherits what says so means nothing."""
 
     name = "hesitant"
 
     def act(self, observation: str, info: Any) -> str | None:
         message = super().act(observation, info)
         return None if self._messages == 4 else message
+
+
+class Counted(Hesitant):
+    """The same, and it says that the messages it has counted are all that it remembers besides its plan."""
+
+    name = "counted"
+
+    def memory_beside_state(self) -> object:
+        return super().memory_beside_state()
 
 
 @pytest.mark.parametrize("name", LAWS)
@@ -246,6 +255,9 @@ def test_a_policy_that_inherits_its_memory_is_explored_branch_by_branch() -> Non
     row = explore(Hesitant, [SHORT], "optimal").rows[0]
     assert row.low < explore("plan-follower", [SHORT], "optimal").rows[0].low
     assert memory_of(Hesitant()) is None
+    followed = explore(Counted, [SHORT], "optimal").rows[0]
+    assert followed.plays != row.plays
+    assert (followed.low, followed.losses) == (pytest.approx(row.low, abs=1e-12), pytest.approx(row.losses, abs=1e-12))
 
 
 def test_shards_that_were_explored_apart_come_to_the_same_rows_once_they_are_merged(tmp_path: Path) -> None:
