@@ -110,16 +110,16 @@ def _builds(world: World, worse: float, number: int, looks: Sequence[int], gener
     verdicts: dict[str, int] = {}
     left = drop = tested = 0
     pairs = np.full(number, np.inf)
-    quits = worse / float(world.outcome[1].mean())  # the share of episodes in which the candidate gives up at once
+    quits = worse / float(world.outcome.mean())  # the share of episodes in which the candidate gives up at once
     for build in range(number):
         passes = looks[-1]
         task = np.tile(np.arange(NUM_TASKS), passes)
         seed = generator.integers(NUM_SEEDS, size=len(task))
         plays_on = generator.random(len(task)) >= quits
-        outcome = world.outcome[1, task, seed] * plays_on - world.outcome[0, task, seed]
-        taken = world.taken[:, 1, task, seed] * plays_on - world.taken[:, 0, task, seed]
-        means = world.outcome[1].mean(axis=1) * (1.0 - quits) - world.outcome[0].mean(axis=1)
-        left += _leaves(outcome, taken, task, looks, float(means.mean()))
+        side = generator.integers(2, size=len(task))  # which of both is the candidate, so that they are the same agent
+        outcome = world.outcome[side, task, seed] * plays_on - world.outcome[1 - side, task, seed]
+        taken = world.taken[:, side, task, seed] * plays_on - world.taken[:, 1 - side, task, seed]
+        left += _leaves(outcome, taken, task, looks, -worse)
         verdict, pairs[build] = _verdict(outcome, taken, task, looks, 0.0 if worse else MARGIN)
         verdicts[verdict] = verdicts.get(verdict, 0) + 1
         drop += _drops(world, quits, generator)
@@ -157,9 +157,12 @@ def _verdict(
 def _runs(world: World, quits: float, count: int, generator: np.random.Generator) -> tuple[FloatArray, FloatArray]:
     """Return outcomes of both sides, each with draws of its own; (count, num_tasks) each."""
     sides = []
-    for side in range(2):
-        seed = generator.integers(NUM_SEEDS, size=(count, NUM_TASKS))
-        plays_on = generator.random(seed.shape) >= (quits if side else 0.0)
+    for share in (0.0, quits):
+        seed, side = (
+            generator.integers(NUM_SEEDS, size=(count, NUM_TASKS)),
+            generator.integers(2, size=(count, NUM_TASKS)),
+        )
+        plays_on = generator.random(seed.shape) >= share
         sides.append(world.outcome[side, np.arange(NUM_TASKS), seed] * plays_on)
     return sides[0], sides[1]
 

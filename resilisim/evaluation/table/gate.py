@@ -393,7 +393,7 @@ def _judged(base: _Side, candidate: _Side, group: _Group, margin: float, alpha: 
     else:
         low = mean_bounds(_measures(least, paired.taken), paired.task, paired.seed, alpha)[0]
         high = mean_bounds(_measures(most, paired.taken), paired.task, paired.seed, alpha)[1]
-    missing = _missing(base, candidate, group, paired)
+    missing = _missing(base, candidate, group)
     total = len(pairs) + len(missing)
     low = (len(pairs) * low + math.fsum(worst for worst, _ in missing)) / total
     high = (len(pairs) * high + math.fsum(best for _, best in missing)) / total
@@ -493,50 +493,75 @@ def _luck(base: _Run, candidate: _Run, group: _Group, compared: Comparison) -> t
     return tuple(np.array(found).T)
 
 
-def _missing(base: _Side, candidate: _Side, group: _Group, paired: _Paired) -> list[tuple[float, float]]:
-    """Return the least and the most that each missing pair can be.
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """What one side has played and planned of a group.
 
-    A pair is missing if both sides have planned it and one lacks it, or both; or where nobody knows what was planned,
-    if one side broke in it and the other has it.
+    Attributes:
+        outcomes: Of each task and seed; of an agent that was explored, its rate.
+        broken: What was not finished as something outside failed.
+        tasks: Hashes of all planned tasks; empty where nobody knows them.
+        seeds: All planned seeds.
     """
-    there = set(paired.keys)
-    without_seed = any(paired.comparison.pairs.explored)
-    known: list[dict[_Key, float]] = []
-    for side, policy in ((base, group[0]), (candidate, group[1])):
-        known.append(dict(_outcomes(side, policy, group[2], without_seed)))
-    plans = [
-        {plan for run in side.runs if (plan := run.planned((policy, group[2]))) is not None}
-        for side, policy in ((base, group[0]), (candidate, group[1]))
-    ]
-    ends: dict[_Key, tuple[float, float]] = {}
-    for place, (own, other) in enumerate(((known[1], known[0]), (known[0], known[1]))):  # candidate, then baseline
-        side, policy = ((candidate, group[1]), (base, group[0]))[place]
-        broken = {
-            (failure["instance_id"], 0 if without_seed else failure["seed"])
-            for run in side.runs
-            for failure in run.broken
-            if (failure["policy"], failure["prompt_type"]) == (policy, group[2])
-        }
-        planned = plans[1 - place]
-        hashes, seeds = {digest for digest, _ in planned}, {seed for _, each in planned for seed in each}
-        same_tasks = bool(hashes) and hashes == {digest for digest, _ in plans[place]}
-        for key, outcome in other.items():
-            if key in there or key in own:
-                continue
-            if key in broken or (same_tasks and (without_seed or key[1] in seeds)):
-                ends[key] = (-outcome, 1.0 - outcome) if place == 0 else (outcome - 1.0, outcome)
-        ends |= {key: (-1.0, 1.0) for key in broken if key not in own and key not in other and key not in there}
-    return list(ends.values())
 
+    outcomes: Mapping[_Key, float]
+    broken: frozenset[_Key]
+    tasks: frozenset[str]
+    seeds: frozenset[int]
 
-def _outcomes(side: _Side, policy: str, prompt: str, without_seed: bool) -> Iterator[tuple[_Key, float]]:
-    for run in side.runs:
-        table = _common(run, policy, prompt)
-        if table is not None:
+    @classmethod
+    def of(cls, side: _Side, policy: str, prompt: str, other_seeds: frozenset[int] = frozenset()) -> _Held:
+        """Return it; what was explored stands beside every seed of the other side."""
+        plans = [plan for run in side.runs if (plan := run.planned((policy, prompt))) is not None]
+        tables = [table for run in side.runs if (table := _common(run, policy, prompt)) is not None]
+        is_explored = any(table.is_explored for table in tables)
+        seeds = frozenset(seed for _, each in plans for seed in each)
+        seeds |= {seed for table in tables for seed in np.unique(table.seed).tolist()}
+        if is_explored:
+            seeds = other_seeds or frozenset([0])
+
+        def keys(task: str, seed: int) -> Iterator[_Key]:
+            yield from ((task, each) for each in (seeds if is_explored else (seed,)))
+
+        outcomes = {
+            key: float(outcome)
+            for table in tables
             for task, seed, outcome in zip(
                 table.task.tolist(), table.seed.tolist(), table.outcome.tolist(), strict=True
-            ):
-                yield (table.tasks[task].instance_id, 0 if without_seed else seed), float(outcome)
+            )
+            for key in keys(table.tasks[task].instance_id, seed)
+        }
+        broken = {
+            key
+            for run in side.runs
+            for failure in run.broken
+            if (failure["policy"], failure["prompt_type"]) == (policy, prompt)
+            for key in keys(failure["instance_id"], failure["seed"])
+        }
+        return cls(outcomes, frozenset(broken), frozenset(digest for digest, _ in plans), seeds)
+
+    def lacks(self, key: _Key, other: _Held) -> bool:
+        """Tell whether a pair that the other side has should be here, and is not."""
+        if key in self.outcomes:
+            return False
+        return key in self.broken or (bool(self.tasks) and self.tasks == other.tasks and key[1] in self.seeds)
+
+
+def _missing(base: _Side, candidate: _Side, group: _Group) -> list[tuple[float, float]]:
+    """Return the least and the most that the difference of each missing pair can be.
+
+    A pair is missing if one side has it, and the other has planned it; where nobody knows what was planned, if it broke
+    there. So is one in which both broke.
+    """
+    sides = [_Held.of(base, group[0], group[2]), _Held.of(candidate, group[1], group[2])]
+    for place, (side, policy) in enumerate(((base, group[0]), (candidate, group[1]))):
+        if any((table := _common(run, policy, group[2])) is not None and table.is_explored for run in side.runs):
+            sides[place] = _Held.of(side, policy, group[2], sides[1 - place].seeds)
+    own, other = sides
+    lost = [(outcome - 1.0, outcome) for key, outcome in other.outcomes.items() if own.lacks(key, other)]
+    lost += [(-outcome, 1.0 - outcome) for key, outcome in own.outcomes.items() if other.lacks(key, own)]
+    unknown = (own.broken | other.broken) - own.outcomes.keys() - other.outcomes.keys()
+    return lost + [(-1.0, 1.0)] * len(unknown)
 
 
 def _notes(sides: Sequence[_Side]) -> Iterator[str]:

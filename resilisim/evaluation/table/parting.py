@@ -148,4 +148,6 @@ def did(step: StepRecord | Mapping[str, Any] | None) -> str:
         return "had ended"
     if step["kind"] == "agent_error":
         return f"raised {one_line(step['error'] or 'an error', LONGEST_MESSAGE)}"
-    return str(_WORDS.get(step["kind"], (step["kind"].replace("_", " "), ""))[0].format(step["tool"] or "a tool"))
+    kind: str = step["kind"]
+    what, _ = _WORDS.get(kind, (kind.replace("_", " "), ""))
+    return what.format(step["tool"] or "a tool")

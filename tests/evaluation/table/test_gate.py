@@ -130,7 +130,7 @@ def test_without_a_plan_only_what_is_said_to_have_broken_is_missing(runs: Path, 
     assert lost.low == pytest.approx((80 * row.low - 1.0) / 81)
 
 
-def test_explored_runs_are_exact_and_need_no_episodes(runs: Path) -> None:
+def test_explored_runs_are_exact_and_need_no_episodes(runs: Path, tmp_path: Path) -> None:
     gate = gate_runs(runs / "careful explored", runs / "hasty explored", margin=0.0)
     (row,) = gate.rows
     assert row.is_exact
@@ -142,7 +142,15 @@ def test_explored_runs_are_exact_and_need_no_episodes(runs: Path) -> None:
     sampled = gate_runs(runs / "careful explored", runs / "hasty").rows[0]
     assert not sampled.is_exact
     assert sampled.low <= row.difference <= sampled.high < 0.0
-    assert sampled.pairs == 32
+    assert (sampled.pairs, sampled.num_missing) == (32, 0)
+    part = tmp_path / "part"
+    evaluate(agents=hasty, tasks=toy_tasks(2), prompts="optimal", seeds=16, out=part)
+    lines = (part / "episodes.jsonl").read_bytes().splitlines(keepends=True)
+    (part / "episodes.jsonl").write_bytes(b"".join(lines[:20]))
+    rest = gate_runs(runs / "careful explored", part).rows[0]
+    assert (rest.pairs, rest.num_missing) == (20, 12)
+    assert rest.low < sampled.low
+    assert rest.high > sampled.high
 
 
 def test_runs_of_more_seeds_in_one_folder_are_one_side(runs: Path, tmp_path: Path) -> None:
