@@ -7,7 +7,7 @@ the candidate gives up at the start of some episodes, as many as make it worse b
 then 0, so that only a verdict on the difference ends it.
 
 Beside it stand rules as peers have them, as formulas: a build fails if the success rate of a number of runs has dropped
-by more than some points, or if a t test at 5% says that it is lower. Each side then has draws of its own.
+by more than some points, or if a test of two rates at 5% says that it is lower. Each side then has draws of its own.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from verification.score import find_by_words
 from verification.statistics import at_least_rate, at_most_rate
 
 FloatArray = NDArray[np.float64]
-SOURCE = "SPEC_TEST 8"
+SOURCE = "decisions: gates and tests"
 NOISES = (0.05, 0.3)  # share of messages in which an agent errs by its own dice
 NUM_TASKS, NUM_SEEDS = 12, 30
 NUM_BUILDS = 1_000  # of each agent: 2,000 in all
@@ -41,8 +41,9 @@ LOOKS = (1, 2, 4, 8, 16)
 MORE_LOOKS = (*LOOKS, 32, 64, 128, 256, 512, 1024)  # of those that look for a difference
 TRUE_LEVEL = 0.05
 DROP, RUNS = 0.05, 20  # "fails if the pass rate of 20 runs drops by more than 5 points"
+PEEKS = 64  # passes, after each of which a test is made that is meant for one
 LEAST_DETECTION = 0.8  # of 10 and of 22 points, in all passes
-BROKEN = "control: a rule that looks at each pass as if it were the only one"
+BROKEN = "control: a test of two rates at 5% after each of 64 passes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,7 @@ class Builds:
         left: In how many of them the true difference was outside of the bounds at any look.
         pairs: Pairs to the verdict, `inf` where there was none; (num_builds,).
         drop: In how many the rate of `RUNS` runs had dropped by more than `DROP`.
-        tested: In how many a t test at 5%, after each pass, has found the candidate worse.
+        tested: In how many a test of two rates at 5%, after each pass, has found the candidate worse.
     """
 
     verdicts: dict[str, int]
@@ -173,14 +174,12 @@ def _drops(world: World, quits: float, generator: np.random.Generator) -> bool:
 
 
 def _is_tested_worse(world: World, quits: float, generator: np.random.Generator) -> bool:
-    """Tell whether a one-sided test of two rates at 5%, after each pass, finds the candidate worse."""
-    baseline, candidate = _runs(world, quits, LOOKS[-1], generator)
-    for passes in LOOKS:
-        a, b = baseline[:passes].ravel(), candidate[:passes].ravel()
-        error = math.sqrt((a.var() + b.var()) / len(a))
-        if error > 0.0 and (b.mean() - a.mean()) / error < -1.645:
-            return True
-    return False
+    """Tell whether a one-sided test of two rates at 5%, after each of `PEEKS` passes, finds the candidate worse."""
+    baseline, candidate = (runs.sum(axis=1).cumsum() for runs in _runs(world, quits, PEEKS, generator))
+    count = NUM_TASKS * np.arange(1, PEEKS + 1)
+    rates = baseline / count, candidate / count
+    error = np.sqrt(sum(rate * (1.0 - rate) for rate in rates) / count)
+    return bool(np.any(rates[1] - rates[0] < -1.645 * error))
 
 
 def judge(pieces: Sequence[dict[float, Builds]]) -> list[Finding]:
