@@ -63,8 +63,8 @@ def tools(request: pytest.FixtureRequest) -> Any:
         raise pytest.UsageError(f"{request.node.nodeid}: expected @pytest.mark.{MARKER}(tools=[...], required=[...])")
     from resilisim.integrations.pytest_tests import InjectedTools
 
-    given = options["tools"]
-    return InjectedTools(request.getfixturevalue(given) if isinstance(given, str) else given)
+    functions = options["tools"]
+    return InjectedTools(request.getfixturevalue(functions) if isinstance(functions, str) else functions)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -87,8 +87,8 @@ def _play(pyfuncitem: pytest.Function, test: Any) -> None:
     """Play a test, and fail it where that is what comes of it."""
     from resilisim.integrations.pytest_tests import InjectedTools, judge_test
 
-    given, nodeid = pyfuncitem.funcargs.get("tools"), pyfuncitem.nodeid
-    if not isinstance(given, InjectedTools):
+    tools, nodeid = pyfuncitem.funcargs.get("tools"), pyfuncitem.nodeid
+    if not isinstance(tools, InjectedTools):
         hidden = " and a fixture of that name hides it" if "tools" in pyfuncitem.fixturenames else ""
         raise pytest.UsageError(
             f"{nodeid} is marked with {MARKER}: it has to take the plugin's fixture `tools`{hidden}"
@@ -101,7 +101,7 @@ def _play(pyfuncitem: pytest.Function, test: Any) -> None:
         options["plays"] = pyfuncitem.config.getoption("--resilisim-plays")
     arguments = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
     body = _body(functools.partial(test, **arguments), inspect.unwrap(test).__name__)
-    judged = judge_test(body, given, options, nodeid, pyfuncitem.config.getoption("--resilisim-force"))
+    judged = judge_test(body, tools, options, nodeid, pyfuncitem.config.getoption("--resilisim-force"))
     pyfuncitem.user_properties += judged.properties.items()
     if not judged.passed:
         pytest.fail(judged.text, pytrace=False)

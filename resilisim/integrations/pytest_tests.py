@@ -138,8 +138,8 @@ def judge_test(
         InvalidInputError: An option is unusable.
         Exception: What the test raises, where calls are forced or nobody can say that it is its own fault.
     """
-    given = _checked(options)
-    told = {name: value for name, value in given.items() if name not in _OWN}
+    settings = _checked(options)
+    for_inject = {name: value for name, value in settings.items() if name not in _OWN}
 
     def program(injected: Injected) -> object:
         tools.begin(injected)
@@ -147,11 +147,11 @@ def judge_test(
 
     program.__name__ = body.__name__
     if force:
-        return _forced(program, tools, given, {**told, "force": [*told.get("force", ()), *force]})
-    if given["seeds"] is not None:
-        return _sampled(program, tools, given, told)
-    below: float = given["below_optimum"]
-    plays: int = given["plays"]
+        return _forced(program, tools, settings, {**for_inject, "force": [*for_inject.get("force", ()), *force]})
+    if settings["seeds"] is not None:
+        return _sampled(program, tools, settings, for_inject)
+    below: float = settings["below_optimum"]
+    plays: int = settings["plays"]
     played = 0
 
     def is_settled(low: float, high: float, optimum: float) -> bool:
@@ -162,10 +162,16 @@ def judge_test(
 
     try:
         explored = explore_program(
-            program, tools.functions, reset=given["reset"], plays=plays, until=is_settled, progress=False, **told
+            program,
+            tools.functions,
+            reset=settings["reset"],
+            plays=plays,
+            until=is_settled,
+            progress=False,
+            **for_inject,
         )
-        again = Case.of_program(program, tools.functions, reset=given["reset"], **told)
-        return _told(explored, again, given, nodeid)
+        again = Case.of_program(program, tools.functions, reset=settings["reset"], **for_inject)
+        return _told(explored, again, settings, nodeid)
     except NotRepeatedError as error:
         text = (
             f"the test does not repeat itself, so its success rate cannot be computed: {error}\n"
@@ -185,27 +191,27 @@ def _checked(options: Mapping[str, Any]) -> dict[str, Any]:
     for name in options:
         if name not in known | set(_OWN):
             raise unknown_argument("the marker resilisim", name, sorted(known | {*_OWN, "tools"}))
-    given: dict[str, Any] = {
+    settings: dict[str, Any] = {
         "below_optimum": BELOW_OPTIMUM,
         "plays": PLAYS,
         "seeds": None,
         "alpha": ALPHA,
         "reset": None,
     }
-    given |= options
-    check_number("below_optimum", given["below_optimum"], 0.0, below=1.0)
-    check_number("alpha", given["alpha"], above=0.0, below=1.0)
-    checked(Count, "plays", given["plays"])
-    if given["seeds"] is not None:
-        checked(Count, "seeds", given["seeds"])
+    settings |= options
+    check_number("below_optimum", settings["below_optimum"], 0.0, below=1.0)
+    check_number("alpha", settings["alpha"], above=0.0, below=1.0)
+    checked(Count, "plays", settings["plays"])
+    if settings["seeds"] is not None:
+        checked(Count, "seeds", settings["seeds"])
     for name in ("required", "once"):
-        if isinstance(given.get(name), Sequence) and not isinstance(given[name], str):
-            given[name] = [getattr(each, "__name__", each) for each in given[name]]
-    return given
+        if isinstance(settings.get(name), Sequence) and not isinstance(settings[name], str):
+            settings[name] = [getattr(each, "__name__", each) for each in settings[name]]
+    return settings
 
 
-def _told(explored: ExploredProgram, case: Case, given: Mapping[str, Any], nodeid: str) -> JudgedTest:
-    row, below = explored.row, given["below_optimum"]
+def _told(explored: ExploredProgram, case: Case, settings: Mapping[str, Any], nodeid: str) -> JudgedTest:
+    row, below = explored.row, settings["below_optimum"]
     optimum = explored.records[0]["optimum"]
     for _ in range(CHECKS):
         _again(case, explored.records[0])
@@ -220,11 +226,11 @@ def _told(explored: ExploredProgram, case: Case, given: Mapping[str, Any], nodei
         lines = [f"{known}: more than {100.0 * below:g} points below the best possible rate"]
     else:
         open_yet = (
-            f"whether that is more than {100.0 * below:g} points below it cannot be told in {given['plays']} plays"
+            f"whether that is more than {100.0 * below:g} points below it cannot be told in {settings['plays']} plays"
         )
-        lines = [f"{known}: {open_yet}; give it more (plays={2 * given['plays']}, or --resilisim-plays)"]
+        lines = [f"{known}: {open_yet}; give it more (plays={2 * settings['plays']}, or --resilisim-plays)"]
     lines += [f"  lost to {cause.replace('_', ' ')}: {percent(loss)} points" for cause, loss in _largest(row.losses)]
-    lines += _patterns(explored, case, given["plays"], nodeid)
+    lines += _patterns(explored, case, settings["plays"], nodeid)
     return JudgedTest(False, "\n".join(lines), properties)
 
 
@@ -282,7 +288,10 @@ def _raised(record: EpisodeRecord) -> list[str]:
 
 
 def _forced(
-    program: Callable[[Injected], object], tools: InjectedTools, given: Mapping[str, Any], told: Mapping[str, Any]
+    program: Callable[[Injected], object],
+    tools: InjectedTools,
+    settings: Mapping[str, Any],
+    for_inject: Mapping[str, Any],
 ) -> JudgedTest:
     """Play a test once, with what calls bring said beforehand."""
     raised: list[BaseException] = []
@@ -296,7 +305,7 @@ def _forced(
         return _noted(answer, raised) if inspect.isawaitable(answer) else answer
 
     noting.__name__ = program.__name__
-    record = Program.of(noting, tools.functions, given["reset"], **told).play()
+    record = Program.of(noting, tools.functions, settings["reset"], **for_inject).play()
     if raised and isinstance(raised[0], Exception):
         raise raised[0]
     if record["outcome"]:
@@ -313,11 +322,14 @@ async def _noted(answer: Any, raised: list[BaseException]) -> object:
 
 
 def _sampled(
-    program: Callable[[Injected], object], tools: InjectedTools, given: Mapping[str, Any], told: Mapping[str, Any]
+    program: Callable[[Injected], object],
+    tools: InjectedTools,
+    settings: Mapping[str, Any],
+    for_inject: Mapping[str, Any],
 ) -> JudgedTest:
     """Play a test with one seed after the other, until bounds that hold however often one looks say enough."""
-    below, alpha, seeds = given["below_optimum"], given["alpha"], given["seeds"]
-    played = Program.of(program, tools.functions, given["reset"], **told)
+    below, alpha, seeds = settings["below_optimum"], settings["alpha"], settings["seeds"]
+    played = Program.of(program, tools.functions, settings["reset"], **for_inject)
     raw: list[float] = []
     adjusted: list[list[float]] = []
     low, high, optimum = -1.0, 1.0, 0.0

@@ -106,7 +106,7 @@ def gate(
     """
     if not 0.0 <= margin < 100.0:
         raise InvalidInputError(f"--margin is {margin:g}: expected points from 0 to below 100")
-    chosen: dict[str, Any] = {
+    selection: dict[str, Any] = {
         "baseline_policy": baseline_policy,
         "candidate_policy": candidate_policy,
         "prompt": prompt,
@@ -117,7 +117,7 @@ def gate(
             if not 0.0 < each < 100.0:
                 raise InvalidInputError(f"--difference is {each:g}: expected points above 0 and below 100")
         with output.error_console().status("playing gates with pairs like those of the pilot"):
-            pilot = gate_pilot(baseline, candidate, **chosen)
+            pilot = gate_pilot(baseline, candidate, **selection)
             plans = plan_gate(pilot, [each / 100.0 for each in points], margin / 100.0, alpha)
         notes = [f"From a pilot of {len(pilot[0].terms):,} pairs."]
         if candidate is None:
@@ -131,7 +131,7 @@ def gate(
         return
     if candidate is None:
         raise InvalidInputError("CANDIDATE is missing: expected the folder of a run (only --plan does without)")
-    judge = functools.partial(gate_runs, margin=margin / 100.0, alpha=alpha, **chosen)
+    judge = functools.partial(gate_runs, margin=margin / 100.0, alpha=alpha, **selection)
     judged = _judged((baseline, candidate), (baseline_command, candidate_command), most_seeds, judge)
     _show(judged, junit, github, as_json)
     raise typer.Exit(judged.exit_code)

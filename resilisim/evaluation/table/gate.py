@@ -400,7 +400,7 @@ def _judged(base: _Side, candidate: _Side, group: _Group, margin: float, alpha: 
     difference = min(max(paired.comparison.best.difference, low), high)
     lost, won = outcomes < -_SAME, outcomes > _SAME
     order = [place for place in np.argsort(outcomes, kind="stable").tolist() if lost[place] or won[place]]
-    chosen = [paired.keys[place] for place in order]
+    apart = [paired.keys[place] for place in order]
     folders = ([run.directory for run in base.runs], [run.directory for run in candidate.runs])
     return GateRow(
         baseline=group[0],
@@ -423,7 +423,7 @@ def _judged(base: _Side, candidate: _Side, group: _Group, margin: float, alpha: 
         )
         if pairs.is_exact
         else (),
-        parted=() if pairs.is_exact else parted_episodes(folders, (group[0], group[1]), group[2], chosen),
+        parted=() if pairs.is_exact else parted_episodes(folders, (group[0], group[1]), group[2], apart),
     )
 
 
@@ -482,15 +482,15 @@ def _luck(base: _Run, candidate: _Run, group: _Group, compared: Comparison) -> t
     """Return what luck has added to each difference, in each of `ROOMS`; nothing where it may not have mean zero."""
     if not (base.has_luck and candidate.has_luck) or compared.pairs.is_exact:
         return () if not compared.pairs.is_exact else tuple(np.zeros(len(compared.pairs)) for _ in ROOMS)
-    pairs, found = compared.pairs, []
+    pairs, luck = compared.pairs, []
     explored = (candidate.table.is_explored, base.table.is_explored)
     for task, seed in zip(pairs.task.tolist(), pairs.seed.tolist(), strict=True):
         sides = []
         for run, policy, is_explored in zip((candidate, base), (group[1], group[0]), explored, strict=True):
             key = (policy, group[2], pairs.tasks[task], seed)
             sides.append(np.zeros(len(ROOMS)) if is_explored else np.array(run.taken[key]))
-        found.append(sides[0] - sides[1])
-    return tuple(np.array(found).T)
+        luck.append(sides[0] - sides[1])
+    return tuple(np.array(luck).T)
 
 
 @dataclass(frozen=True, slots=True)
