@@ -30,7 +30,12 @@ from resilisim.integrations.mcp.server_functions import ServerFunctions, read_co
 from resilisim.options import OUTPUT_GROUP
 from resilisim.seeding import EVALUATION_SALT
 
-_USUAL: Final = {"ordered": True, "fail": "before", "salt": EVALUATION_SALT}  # what need not be said to `inject`
+_USUAL: Final = {
+    "ordered": True,
+    "fail": "before",
+    "salt": EVALUATION_SALT,
+    "wait": False,
+}  # what need not be said to `inject`
 MOST_SEEDS: Final = 1000  # among which a lost episode is looked for
 
 app = command_group()

@@ -125,12 +125,10 @@ class WrongAnswers:
     def _wrong_text(self, tool: str, text: str, bits: int, kind: str | None) -> tuple[str, str | None]:
         """Return a text made wrong; one that is JSON stays JSON, unless it is cut off."""
         value = _read(text)
-        if not isinstance(value, str):
-            wrong, way = self.wrong(tool, value, bits, None, kind)
-            if way != "truncated":
-                return (_written(wrong, text), way) if way is not None else (text, None)
-        wrong, way = self.wrong(tool, text, bits, None, "truncated" if not isinstance(value, str) else kind)
-        return (wrong if isinstance(wrong, str) else _written(wrong, text)), way
+        if isinstance(value, str) or (kind or self._kinds[bits % len(self._kinds)]) == "truncated":
+            kind, value = kind if isinstance(value, str) else "truncated", text
+        wrong, way = self.wrong(tool, value, bits, None, kind)
+        return _written(wrong, text), way
 
     def _candidates(self, kind: str, tool: str, answer: Any, bits: int) -> Iterator[Any]:
         if kind == "stale":

@@ -153,3 +153,22 @@ def test_configurations_that_are_none(
     Path("mcp.json").write_text(content, encoding="utf-8")
     words = ["inject", "run", "shutil:which", "--from", "mcp.json", "--required", "x", "--out", "run"]
     assert problem in command(*words).refusal()
+
+
+def test_a_server_that_ends_is_no_fault_of_the_program_and_the_next_episode_has_a_new_one(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("mcp.server.mcpserver")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    text = "def ends(tools):\n    tools['dies']() if tools.settings.seed == 0 else tools['add'](a=1, b=2)\n"
+    Path("own_agent_dies.py").write_text(text, encoding="utf-8")
+    server = {"command": sys.executable, "args": [str(SERVER.with_name("own_server.py"))]}
+    Path("mcp.json").write_text(json.dumps({"mcpServers": {"own": server}}), encoding="utf-8")
+    words = ["inject", "run", "own_agent_dies:ends", "--from", "mcp.json", "--law", "1.0", "--required", "add"]
+    shown = command(*words, "--seeds", "2", "--out", "run")
+    assert (shown.code, "1 episode broke" in shown.err) == (3, True), shown.err
+    (record,) = map(json.loads, Path("run/episodes.jsonl").read_text(encoding="utf-8").splitlines())
+    assert (record["seed"], record["outcome"]) == (1, 1)
+    (failure,) = map(json.loads, Path("run/failures.jsonl").read_text(encoding="utf-8").splitlines())
+    assert (failure["seed"], failure["fault"]) == (0, "infrastructure")

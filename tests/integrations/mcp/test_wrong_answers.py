@@ -13,6 +13,7 @@ from mcp.server.mcpserver import MCPServer
 
 from resilisim import inject
 from resilisim.errors import InvalidInputError
+from resilisim.injection.wrong_answers import WrongAnswers
 from resilisim.schema_check import schema_problem
 from resilisim.simulator import Corrupt, Duration, Latency, Law
 from tests.integrations.mcp.test_proxy import ERAS, SURE, in_a_loop, outcomes, over_http, proxied, said
@@ -141,3 +142,11 @@ async def test_a_connection_is_cut_and_the_next_call_goes_through(mode: str, tmp
 def test_a_budget_of_time_needs_a_goal_there_too() -> None:
     with pytest.raises(InvalidInputError, match="needs a goal"):
         inject(law=Law(**SURE, latency=Latency((Duration(1.0, 1.0),), budget=5.0)))
+
+
+def test_a_text_that_is_json_is_cut_as_a_text() -> None:
+    text = json.dumps(ITEM)
+    result, way = WrongAnswers(["truncated"]).wrong_result("find", {"content": [{"type": "text", "text": text}]}, 7)
+    assert way == "truncated"
+    assert text.startswith(result["content"][0]["text"])
+    assert result["content"][0]["text"] != text
