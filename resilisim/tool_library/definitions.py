@@ -21,8 +21,10 @@ MOST_TOOLS: Final = 10_000
 _SCHEMAS: Final = ("inputSchema", "input_schema", "parametersJsonSchema", "parameters")
 _ANSWERS: Final = ("outputSchema", "output_schema", "response", "responseJsonSchema")
 _OWN_FIELDS: Final = ("success_probability", "dependencies", "equivalents", "errors", "aliases", "metadata")
+_QUESTION: Final = "(question)"  # of BFCL, whose function it is
 _YAML: Final = re.compile(r"^[\"']?(openapi|swagger|tools)[\"']?\s*:", re.MULTILINE)
 _MOST_YAML: Final = 16_000_000  # characters
+
 
 Placed = tuple[Any, str]  # a value, and where it stands
 
@@ -108,7 +110,10 @@ def _listed(value: Any, source: str) -> Iterator[Placed]:
             item.get("functionDeclarations", item.get("function_declarations")) if isinstance(item, dict) else None
         )
         if isinstance(functions, list):  # a question of BFCL
-            yield from ((each, f"{where}, function {place}") for place, each in enumerate(functions, start=1))
+            yield from (
+                (_of_question(each, item.get("id")), f"{where}, function {place}")
+                for place, each in enumerate(functions, start=1)
+            )
         elif isinstance(functions, dict):  # one of OpenAI
             yield {**functions, "type": "function"}, where
         elif isinstance(declared, list):  # of Gemini
@@ -196,7 +201,7 @@ def _in_own_form(item: Any, where: str) -> Any:
     title = {"title": item["title"]} if isinstance(item.get("title"), str) else {}
     if isinstance(notes, dict) or title:
         form["annotations"] = {**title, **(notes if isinstance(notes, dict) else {})}
-    return {**form, **{field: item[field] for field in _OWN_FIELDS if field in item}}
+    return {**form, **{field: item[field] for field in (*_OWN_FIELDS, _QUESTION) if field in item}}
 
 
 def _form(name: Any, described: Any, schema: Mapping[str, Any], where: str) -> dict[str, Any]:
@@ -225,12 +230,22 @@ def _of_own_export(item: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str,
     return {**form, **({"annotations": item["annotations"]} if item.get("annotations") else {})}
 
 
+def _of_question(function: Any, question: Any) -> Any:
+    return {**function, _QUESTION: str(question)} if isinstance(function, dict) else function
+
+
 def _merged(tools: list[Placed], source: str) -> list[Placed]:
-    """Return the tools; one that stands there several times in the same words, as in questions of BFCL, counts once."""
+    """Return the tools; one that stands there several times in the same words, as in questions of BFCL, counts once.
+
+    Questions have functions of their own: one that is called like another's is followed by its question.
+    """
     kept: dict[str, Placed] = {}
     others: list[Placed] = []
     for form, where in tools:
+        question = form.pop(_QUESTION, None) if isinstance(form, dict) else None
         name = form.get("name") if isinstance(form, dict) else None
+        if question is not None and name in kept and kept[name][0] != form:
+            name = form["name"] = f"{name}@{question}"
         if not isinstance(name, str):
             others.append((form, where))
         elif name not in kept:

@@ -7,15 +7,17 @@ refers to come with it, so that documents whose schemas refer to each other in c
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 from typing import Any, Final
 
 from resilisim.errors import InvalidInputError, one_line
 from resilisim.inputs import shown
-from resilisim.tool_library.tool_schemas import MOST_PARTS, RESULT, in_one_dialect, parts_of, properties_of, referred_to
+from resilisim.tool_library.tool_schemas import RESULT, in_one_dialect, parts_of, properties_of, referred_to
 
 METHODS: Final = ("get", "put", "post", "delete", "options", "head", "patch", "trace", "query")
-_MOST_OF_ANSWERS: Final = 300  # schemas in what an operation answers; of larger ones the types of the fields are kept
+_MOST_OF_ARGUMENTS: Final = 500  # schemas in what an operation takes; what lies deeper may be anything
+_MOST_OF_ANSWERS: Final = 200  # likewise in what it answers
 _OF_THE_CONNECTION: Final = ("accept", "content-type", "authorization")  # headers that OpenAPI leaves out
 _JSON: Final = ("application/json", "text/json", "*/*", "application/x-www-form-urlencoded", "multipart/form-data")
 _PLACES: Final = ("path", "query", "header", "cookie")
@@ -127,7 +129,7 @@ class _Operation:
                 properties[name] = _with_words(schema, whole.get("description"))
                 required += [name] if is_needed else []
         schema = {"type": "object", "properties": properties}
-        return self._bundled({**schema, "required": required} if required else schema, MOST_PARTS) or schema
+        return self._bundled({**schema, "required": required} if required else schema, _MOST_OF_ARGUMENTS)
 
     def _parameters(self) -> list[tuple[str, Mapping[str, Any]]]:
         """Return the parameters of the operation and those of its path that it does not replace."""
@@ -200,31 +202,22 @@ class _Operation:
         opened = _followed(self._document, schema, where) if isinstance(schema, dict) else {}
         if opened.get("type", "object") != "object" or not ({"properties", "allOf"} & opened.keys()):
             schema = {"type": "object", "properties": {RESULT: schema}, "required": [RESULT]}
-        whole = self._bundled({"type": "object", **schema}, _MOST_OF_ANSWERS)
-        if whole is not None:
-            return whole
-        properties, required = properties_of(schema, self._document)
-        shallow = {name: _type_alone(self._document, inner) for name, inner in properties.items()}
-        return {"type": "object", "properties": shallow, "required": required}
+        return self._bundled({"type": "object", **schema}, _MOST_OF_ANSWERS)
 
-    def _bundled(self, schema: Mapping[str, Any], most: int) -> dict[str, Any] | None:
-        """Return a schema with the definitions that it refers to, in one dialect; None if that is too much for answers.
+    def _bundled(self, schema: Mapping[str, Any], most: int) -> dict[str, Any]:
+        """Return a schema with the definitions that it refers to, in one dialect.
 
-        Raises:
-            InvalidInputError: It is too much for arguments, or a reference leads nowhere.
+        The nearest ones come first. Those that would make it larger than `most` schemas allow anything.
         """
         names: dict[str, str] = {}
-        waiting: list[str] = []
+        waiting: deque[str] = deque()
 
         def renamed(reference: str) -> str:
             if reference not in names:
                 stem = reference.rpartition("/")[2] or "document"
-                taken = names.values()
-                names[reference] = next(
-                    name
-                    for name in (stem, *(f"{stem}_{number}" for number in range(2, len(names) + 3)))
-                    if name not in taken
-                )
+                taken = set(names.values())
+                numbered = (f"{stem}_{number}" for number in range(2, len(names) + 3))
+                names[reference] = next(name for name in (stem, *numbered) if name not in taken)
                 waiting.append(reference)
             return f"#/$defs/{names[reference]}"
 
@@ -232,17 +225,11 @@ class _Operation:
         definitions: dict[str, Any] = {}
         num_parts = sum(1 for _ in parts_of(made))
         while waiting:
-            reference = waiting.pop()
-            target = referred_to(self._document, reference, self._where)
-            definition = in_one_dialect(target, f"{self._where}, {names[reference]!r:.60}", renamed)
-            definitions[names[reference]] = definition
-            num_parts += sum(1 for _ in parts_of(definition))
-            if num_parts > most:
-                if most < MOST_PARTS:
-                    return None
-                raise InvalidInputError(f"{self._where}: its schemas hold more than {most:,} schemas; expected fewer")
-        if num_parts > most:
-            return None
+            reference = waiting.popleft()
+            name, target = names[reference], referred_to(self._document, reference, self._where)
+            num_parts += sum(1 for _ in parts_of(target))
+            fits = num_parts <= most
+            definitions[name] = in_one_dialect(target, f"{self._where}, {name!r:.60}", renamed) if fits else {}
         return {**made, "$defs": definitions} if definitions else made
 
 
@@ -251,18 +238,3 @@ def _with_words(schema: Any, words: Any) -> Any:
     if not isinstance(words, str) or not words.strip() or not isinstance(schema, dict) or "description" in schema:
         return schema
     return {**schema, "description": words}
-
-
-def _type_alone(document: Mapping[str, Any], schema: Any) -> dict[str, Any]:
-    """Return what a schema says of the kind of value alone."""
-    made: dict[str, Any] = {}
-    seen = 0
-    while isinstance(schema, dict) and isinstance(schema.get("$ref"), str) and seen < 100:
-        seen += 1
-        schema = referred_to(document, schema["$ref"], "a schema")
-    if isinstance(schema, dict):
-        if isinstance(schema.get("type"), str):
-            made["type"] = schema["type"]
-        if isinstance(schema.get("description"), str):
-            made["description"] = schema["description"]
-    return made

@@ -6,7 +6,10 @@ outside of a schema is ever fetched, and nothing small unfolds into something la
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final
 
 from resilisim.errors import InvalidInputError, nearest_name, one_line, unknown_name
@@ -39,7 +42,7 @@ _TYPES_ELSEWHERE: Final[Mapping[str, str | None]] = {
     **dict.fromkeys(("str", "char"), "string"),
     **dict.fromkeys(("bool",), "boolean"),
     **dict.fromkeys(("none",), "null"),
-    **dict.fromkeys(("any", "type_unspecified"), None),
+    **dict.fromkeys(("any", "type_unspecified", ""), None),
 }
 
 
@@ -48,16 +51,13 @@ def same_reference(reference: str) -> str:
     return reference
 
 
-def in_one_dialect(
-    schema: Any, where: str, reference: Callable[[str], str] = same_reference, levels: int = _MOST_LEVELS
-) -> Any:
+def in_one_dialect(schema: Any, where: str, reference: Callable[[str], str] = same_reference) -> Any:
     """Return a schema in the words of JSON Schema, whatever its types are called and however it says that null will do.
 
     Args:
         schema: The schema.
         where: What it is called in a refusal.
         reference: What becomes of each reference in it.
-        levels: How deep it may go.
 
     Raises:
         InvalidInputError: It is none, names a type that there is not, or is nested too deeply.
@@ -67,40 +67,56 @@ def in_one_dialect(
         >>> in_one_dialect({"type": "dict", "properties": {"x": {"type": "float", "nullable": True}}}, "a schema")
         {'type': 'object', 'properties': {'x': {'type': ['number', 'null']}}}
     """
-    if isinstance(schema, bool):
-        return schema
-    if not isinstance(schema, Mapping):
-        raise InvalidInputError(f"{where}: got {shown(schema)}; expected a JSON Schema, which is an object")
-    if levels == 0:
-        raise InvalidInputError(f"{where}: nested too deeply; expected at most {_MOST_LEVELS} schemas in each other")
-    made: dict[str, Any] = {}
-    for word, value in schema.items():
-        if word in ("$ref", "$dynamicRef") and isinstance(value, str):
-            made[word] = reference(value)
-        elif word == "type":
-            kinds = _types(value, where)
-            if kinds is not None:
-                made[word] = kinds
-        elif word in _OF_NAMES and isinstance(value, Mapping):
-            made[word] = {
-                str(name): in_one_dialect(inner, f"{where}, {name!r:.60}", reference, levels - 1)
-                for name, inner in value.items()
-            }
-        elif word in _OF_LISTS and isinstance(value, list):
-            made[word] = [in_one_dialect(inner, f"{where}, {word}", reference, levels - 1) for inner in value]
-        elif word in _OF_ONE and isinstance(value, Mapping):
-            made[word] = in_one_dialect(value, f"{where}, {word}", reference, levels - 1)
-        elif word == "example" and "examples" not in schema:
-            made["examples"] = [value]
-        elif word not in ("nullable", "discriminator", "xml", "externalDocs", "example"):
-            made[word] = value
-    for limit, bound in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
-        excludes = made.get(limit)
-        if isinstance(excludes, bool):  # as in drafts before 6, and in OpenAPI 3.0
-            del made[limit]
-            if excludes and bound in made:
-                made[limit] = made.pop(bound)
-    return _or_null(made) if schema.get("nullable") is True else made
+    told = str(schema.get("$schema", "")) if isinstance(schema, Mapping) else ""
+    is_older = bool(told) and "2020-12" not in told  # one that says so is checked by its own dialect
+    return _Translation(reference, is_older).of(schema, where, _MOST_LEVELS)
+
+
+@dataclass(frozen=True, slots=True)
+class _Translation:
+    """What is the same for all parts of a schema that is brought to one dialect."""
+
+    reference: Callable[[str], str]
+    is_older: bool
+
+    def of(self, schema: Any, where: str, levels: int) -> Any:
+        """Return a part of it; it may go so many levels deep."""
+        if isinstance(schema, bool):
+            return schema
+        if not isinstance(schema, Mapping):
+            raise InvalidInputError(f"{where}: got {shown(schema)}; expected a JSON Schema, which is an object")
+        if levels == 0:
+            raise InvalidInputError(
+                f"{where}: nested too deeply; expected at most {_MOST_LEVELS} schemas in each other"
+            )
+        made: dict[str, Any] = {}
+        for word, value in schema.items():
+            if word in ("$ref", "$dynamicRef") and isinstance(value, str):
+                made[word] = self.reference(value)
+            elif word == "type":
+                kinds = _types(value, where)
+                if kinds is not None:
+                    made[word] = kinds
+            elif word in _OF_NAMES and isinstance(value, Mapping):
+                made[word] = {
+                    str(name): self.of(inner, f"{where}, {name!r:.60}", levels - 1) for name, inner in value.items()
+                }
+            elif word in _OF_LISTS and isinstance(value, list):
+                name = "prefixItems" if word == "items" and not self.is_older else word  # of a tuple
+                made[name] = [self.of(inner, f"{where}, {word}", levels - 1) for inner in value]
+            elif word in _OF_ONE and isinstance(value, Mapping):
+                made[word] = self.of(value, f"{where}, {word}", levels - 1)
+            elif word == "example" and "examples" not in schema:
+                made["examples"] = [value]
+            elif word not in ("nullable", "discriminator", "xml", "externalDocs", "example"):
+                made[word] = value
+        for limit, bound in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
+            excludes = made.get(limit)
+            if isinstance(excludes, bool):  # as in drafts before 6, and in OpenAPI 3.0
+                del made[limit]
+                if excludes and bound in made:
+                    made[limit] = made.pop(bound)
+        return _or_null(made) if schema.get("nullable") is True else made
 
 
 def _types(value: Any, where: str) -> Any:
@@ -155,10 +171,6 @@ def check_schema(schema: Any, where: str) -> None:
     Raises:
         InvalidInputError: It is; the message says where.
     """
-    from jsonschema import Draft202012Validator
-    from jsonschema.exceptions import SchemaError
-    from jsonschema.validators import validator_for
-
     if not isinstance(schema, Mapping):
         raise InvalidInputError(f"{where}: got {shown(schema)}; expected a JSON Schema, which is an object")
     kinds = schema.get("type", "object")
@@ -169,15 +181,34 @@ def check_schema(schema: Any, where: str) -> None:
             raise InvalidInputError(f"{where}: holds more than {MOST_PARTS:,} schemas; expected fewer")
         if isinstance(part.get("$ref"), str):
             referred_to(schema, part["$ref"], where)
+    dialect = str(schema.get("$schema", ""))
+    definitions = {word: schema[word] for word in ("$defs", "definitions") if isinstance(schema.get(word), Mapping)}
+    pieces = [("", {word: value for word, value in schema.items() if word not in definitions})]
+    pieces += [(f"{word}.{name}.", inner) for word, named in definitions.items() for name, inner in named.items()]
+    for place, piece in pieces:  # of a large document many tools have the same definitions, which are looked at once
+        found = _form_problem(json.dumps(piece, sort_keys=True, default=str), dialect)
+        if found is not None:
+            keyword, words = f"{place}{found[0]}".rstrip("."), found[1]
+            raise InvalidInputError(
+                f"{where}{f', keyword {keyword!r:.100}' if keyword else ''}: {one_line(words, 160)}"
+            )
+
+
+@lru_cache(maxsize=8192)
+def _form_problem(text: str, dialect: str) -> tuple[str, str] | None:
+    """Return where a schema is none by its dialect, and why; None if it is one."""
+    from jsonschema import Draft202012Validator
+    from jsonschema.exceptions import SchemaError
+    from jsonschema.validators import validator_for
+
+    kind = validator_for({"$schema": dialect}, Draft202012Validator) if dialect else Draft202012Validator
     try:
-        kind = validator_for(schema, Draft202012Validator)
-        kind.check_schema(schema, format_checker=None)  # Patterns may be JavaScript's.
-    except (SchemaError, RecursionError) as error:
-        place = ".".join(str(step) for step in error.path) if isinstance(error, SchemaError) else ""
-        words = error.message if isinstance(error, SchemaError) else "nested too deeply"
-        raise InvalidInputError(
-            f"{where}{f', keyword {place!r:.100}' if place else ''}: {one_line(words, 160)}"
-        ) from None
+        kind.check_schema(json.loads(text), format_checker=None)  # Patterns may be JavaScript's.
+    except SchemaError as error:
+        return ".".join(str(step) for step in error.path), error.message
+    except RecursionError:
+        return "", "nested too deeply"
+    return None
 
 
 def referred_to(document: Any, reference: str, where: str) -> Any:

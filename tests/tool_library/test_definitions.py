@@ -12,7 +12,7 @@ from resilisim.tasks.scene import draw_inputs, draw_scene
 from resilisim.tool_library import Tool, ToolLibrary, default_library, load_library
 from resilisim.tool_library.definitions import proposals
 from resilisim.tool_library.parameters import accepts, check_parameters, mcp_definition, mcp_export
-from resilisim.tool_library.tool_schemas import MOST_PARTS, example_of, parameters_of
+from resilisim.tool_library.tool_schemas import MOST_PARTS, example_of, parameters_of, parts_of
 
 ARGUMENTS = {
     "type": "object",
@@ -108,6 +108,22 @@ def test_what_others_call_types_and_null():
     }
     (tool,) = read({"tools": [{"functionDeclarations": [declared]}]})
     assert tool.input_schema["properties"]["a"] == {"type": ["string", "null"]}
+
+
+def test_questions_of_bfcl_have_functions_of_their_own():
+    other = {
+        "type": "dict",
+        "properties": {"zip": {"type": ""}, "box": {"type": "tuple", "items": [{"type": "float"}]}},
+    }
+    given = [ARGUMENTS, other, ARGUMENTS, {**other, "required": ["zip"]}]
+    asked = [
+        {"id": f"q_{n}", "question": [], "function": [{"name": "w", "parameters": p}]} for n, p in enumerate(given)
+    ]
+    library = read(lines(*asked))
+    assert library.names == ("w", "w@q_1", "w@q_3")
+    assert accepts(library["w@q_1"], {"zip": 3, "box": [1.5]}, "strict")
+    assert not accepts(library["w@q_1"], {"box": ["x"]}, "strict")
+    assert not accepts(library["w@q_3"], {}, "strict")
 
 
 def test_annotations_answers_and_odd_names_are_kept():
@@ -345,3 +361,21 @@ def test_a_tool_of_python_can_bring_its_schema(tmp_path):
     file = tmp_path / "weather.json"
     file.write_text(library.to_json())
     assert load_library(file) == library
+
+
+def test_documents_that_refer_to_all_of_themselves_stay_small():
+    schemas = {
+        f"S{n}": {
+            "type": "object",
+            "properties": {f"p{m}": {"$ref": f"#/components/schemas/S{(7 * n + m + 1) % 400}"} for m in range(9)},
+        }
+        for n in range(400)
+    }
+    held = {"content": {"application/json": {"schema": {"$ref": "#/components/schemas/S0"}}}}
+    paths = {f"/r{n}": {"post": {"requestBody": held, "responses": {"200": held}}} for n in range(3)}
+    library = read({"openapi": "3.1.0", "info": {}, "paths": paths, "components": {"schemas": schemas}})
+    tool = library["POST /r0"]
+    assert [each.name for each in tool.parameters] == [f"p{n}" for n in range(9)]
+    assert sum(1 for _ in parts_of(tool.input_schema)) < 1200
+    assert not accepts(tool, {"p0": {"p1": 3}}, "strict")
+    assert len(library.to_json()) < 600_000
