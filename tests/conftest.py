@@ -18,25 +18,29 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # What a user has cached is neither read nor changed; kept for the next run, embeddings and worlds cost no time.
 os.environ.setdefault("RESILISIM_CACHE_DIR", str(Path(__file__).parents[1] / ".pytest_cache" / "resilisim"))
 
-# Files that take ten seconds or more. Handed out first, none of them is what a single worker is left with at the end.
+# The files that take longest. Handed out first, none of them is what a single worker is left with at the end.
 LONG_FILES = (
-    "tests/test_pages.py",
-    "tests/policies/llm/test_habits.py",
-    "tests/integrations/mcp/test_server.py",
     "tests/end_to_end/test_report_in_browser.py",
-    "tests/policies/ppo/test_training.py",
-    "tests/evaluation/test_agent_runs.py",
-    "tests/simulator/test_exact_brute_force.py",
-    "tests/simulator/test_small_problems.py",
-    "tests/end_to_end/test_command_line.py",
-    "tests/datasets/test_export.py",
-    "tests/reporting/test_page.py",
     "tests/finetuning/test_sampling.py",
+    "tests/chat/test_local.py",
+    "tests/envs/workflow/test_reference.py",
+    "tests/simulator/test_small_problems.py",
+    "tests/policies/llm/test_habits.py",
+    "tests/simulator/test_exact_brute_force.py",
+    "tests/policies/ppo/test_training.py",
+    "tests/simulator/test_parts.py",
+    "tests/test_pages.py",
+    "tests/finetuning/test_finetuning.py",
+    "tests/evaluation/test_agent_runs.py",
+    "tests/integrations/mcp/test_server.py",
+    "tests/end_to_end/test_command_line.py",
+    "tests/datasets/test_loading.py",
+    "tests/datasets/test_preferences.py",
+    "tests/reporting/test_page.py",
     "tests/evaluation/test_submission.py",
     "tests/evaluation/test_runner.py",
-    "tests/cli/test_main.py",
-    "tests/cli/test_train.py",
-    "tests/chat/test_local.py",
+    "tests/envs/workflow/test_parity.py",
+    "tests/envs/test_copies.py",
     "tests/policies/ppo/test_policy_under_laws.py",
 )
 
