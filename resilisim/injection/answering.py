@@ -101,18 +101,16 @@ class CallUnderWay:
             time.sleep(seconds)
 
     async def due(self) -> None:
-        """Wait for so long, while other tasks go on."""
+        """Wait for so long, while other tasks go on; a caller that gives up a drawn failure has met it."""
         seconds = self.remaining()
-        if seconds:
-            await asyncio.sleep(seconds)
-
-    async def fails_in_time(self) -> None:
-        """Wait until the failure comes that the function does not run for; a caller that gives up has met it."""
+        if not seconds:
+            return
         try:
-            await self.due()
+            await asyncio.sleep(seconds)
         except BaseException as error:
-            marked(error)
-            self._settle(None)
+            if self.is_lost:
+                marked(error)
+                self._settle(None)
             raise
 
     def answer(self, result: Any) -> Any:

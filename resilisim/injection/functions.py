@@ -241,7 +241,7 @@ class Injected(Sequence[Callable[..., Any]]):
             async def wrapped(*args: Any, **kwargs: Any) -> Any:
                 call = self._drawn(name, binder, args, kwargs)
                 if not call.runs:
-                    await call.fails_in_time()
+                    await call.due()
                 with call:
                     result = await function(*args, **kwargs)
                     await call.due()

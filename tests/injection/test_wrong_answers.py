@@ -276,12 +276,14 @@ def test_a_call_hangs_until_its_caller_gives_up() -> None:
 
     async def play() -> None:
         options: dict[str, Any] = {"law": 0.9, "required": ["afind"], "force": ["afind#1=TIMEOUT"]}
-        with resilisim.inject([afind], raises={"TIMEOUT": "hang"}, **options) as tools:
-            with pytest.raises(TimeoutError):
-                await asyncio.wait_for(tools["afind"]("x"), 0.05)
-            assert await tools["afind"]("x") == "x"
-        assert [(call.outcome, call.error) for call in tools.calls] == [("injected", "TIMEOUT"), ("ok", None)]
-        assert tools.record()["outcome"] == 1
+        for fail in ("before", "after"):
+            with resilisim.inject([afind], raises={"TIMEOUT": "hang"}, fail=fail, **options) as tools:
+                with pytest.raises(TimeoutError):
+                    await asyncio.wait_for(tools["afind"]("x"), 0.05)
+                assert await tools["afind"]("x") == "x"
+            assert [(call.outcome, call.error) for call in tools.calls] == [("injected", "TIMEOUT"), ("ok", None)]
+            assert [call.ran for call in tools.calls] == [fail == "after", True]
+            assert tools.record()["outcome"] == 1
 
         with pytest.raises(TimeoutError), resilisim.inject([afind], raises="hang", **options) as tools:
             await asyncio.wait_for(tools["afind"]("x"), 0.05)
