@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -12,8 +12,9 @@ from resilisim.evaluation.episode.record import has_no_ceiling
 from resilisim.evaluation.run.progress import Progressing
 from resilisim.exploration.losing_patterns import likeliest_faults
 from resilisim.exploration.watching import Call, Playable, Steady, Watching
-from resilisim.simulator.draws import SLOWEST
-from resilisim.simulator.rulebook.rules import FAILURE, SLOW, SUCCESS
+from resilisim.simulator.draws import CORRUPTED, SLOWEST
+from resilisim.simulator.law import CORRUPTIONS
+from resilisim.simulator.rulebook.rules import CORRUPT, FAILURE, SLOW, SUCCESS
 from resilisim.tables.numbers import percent
 from resilisim.tables.table import Table
 
@@ -32,7 +33,7 @@ class FaultCell:
         fault: What it brings: an error code, "corrupt" (in one way: "corrupt:stale"), or "slow".
         kind: Number of the law's result (`rulebook.rules`).
         lasting: Whether every later call of the tool fails so, too.
-        ran: Of a program, whether the function had run, and its answer was lost; None of agents.
+        ran: Of a program, whether the function had run, and its answer was lost; None of agents, and of answers.
         outcome: 1 if the agent succeeds all the same, else 0.
         optimum_after: V* after the call; None where nobody knows it.
         weight: How likely it is that just this happens: this fault at this call, and no other. None of a lasting one,
@@ -114,7 +115,8 @@ class FaultMatrix:
 def fault_matrix(case: Playable, progress: bool | None) -> FaultMatrix:
     """Try one fault of each kind at each call (`Case.matrix`)."""
     steady = case.watch(Steady(case.calls))
-    tried = [fault for fault in _faults(steady) if fault[0].place not in case.calls]
+    answers = CORRUPTIONS if case.fails_after is not None else ()
+    tried = [fault for fault in _faults(steady, answers) if fault[0].place not in case.calls]
     cells = []
     with Progressing("faults", len(tried), 0, progress) as shown:
         for call, fault, kind, share, lasting in tried:
@@ -129,13 +131,19 @@ def fault_matrix(case: Playable, progress: bool | None) -> FaultMatrix:
     return FaultMatrix(case.name, steady.record["outcome"], steady.probability, tuple(cells))
 
 
-def _faults(steady: Watching) -> Iterator[tuple[Call, str, int, float | None, bool]]:
-    """Yield calls, the faults to try at them, their kinds, the share of each in its kind, and whether they last."""
+def _faults(steady: Watching, answers: Sequence[str]) -> Iterator[tuple[Call, str, int, float | None, bool]]:
+    """Yield calls, the faults to try at them, their kinds, the share of each in its kind, and whether they last.
+
+    `answers` are the ways in which answers are wrong where they are really given, and the law does not say which.
+    """
     for call in steady.calls:
         kinds = likeliest_faults(call)
         chance_of = {kind.kind: kind.chance for kind in kinds}
         for fault in call.faults:
-            yield call, fault.result, fault.kind, fault.chance / chance_of[fault.kind], False
+            share = fault.chance / chance_of[fault.kind]
+            ways = [f"{CORRUPTED}:{way}" for way in answers] if fault.result == CORRUPTED else []
+            for result in ways or [fault.result]:
+                yield call, result, fault.kind, share / max(len(ways), 1), False
         if kinds:
             likeliest = max(kinds, key=lambda kind: kind.chance)
             yield call, likeliest.result, likeliest.kind, 1.0, True
@@ -150,6 +158,7 @@ def _cell(case: Playable, draws: Steady, call: Call, fault: str, kind: int, shar
         raise InvalidInputError(
             f"{case.name} did not make call {call.attempt} of {call.tool} again: expected an agent that repeats itself"
         )
+    answers = kind in (CORRUPT, SUCCESS)
     return FaultCell(
         tool=call.tool,
         attempt=call.attempt,
@@ -157,7 +166,7 @@ def _cell(case: Playable, draws: Steady, call: Call, fault: str, kind: int, shar
         fault=fault,
         kind=kind,
         lasting=bool(draws.lasting),
-        ran=None if case.fails_after is None else case.fails_after and kind in _AROUND_THE_RUN,
+        ran=None if case.fails_after is None or answers else case.fails_after and kind in _AROUND_THE_RUN,
         outcome=played.record["outcome"],
         optimum_after=None if has_no_ceiling(played.record) else played.optimum_after(made.turn),
         weight=None if share is None else played.probability * share,

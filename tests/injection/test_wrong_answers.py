@@ -224,9 +224,15 @@ def test_the_matrix_has_a_row_for_each_way_of_being_wrong_and_one_for_slowness()
     )
     assert cells[2, "corrupt:stale"].outcome == 0  # the price is right, and the answer that of another question
     assert cells[1, "slow"].weight is None
+    assert cells[1, "slow"].ran is cells[1, "corrupt:stale"].ran is None
     assert cells[1, "slow"].outcome == 1
     weights = [cells[1, f"corrupt:{kind}"].weight for kind in ("missing_field", "stale")]
     assert weights[0] == weights[1] > 0.0
+
+    faults = Case.of_program(reads_price, [find], law=corrupting(None, 0.3), required=["find"]).matrix()
+    ways = [cell.fault for cell in faults.cells if cell.attempt == 1 and not cell.lasting]
+    assert ways == [f"corrupt:{kind}" for kind in CORRUPTIONS]
+    assert faults.without + faults.single == pytest.approx(0.7**2 + 2 * 0.7 * 0.3, abs=0.7 * 0.3 * 0.3 + 1e-12)
 
 
 @pytest.mark.parametrize("wait", [False, True])
