@@ -206,11 +206,13 @@ def judge(pieces: Sequence[dict[float, Builds]]) -> list[Finding]:
         found = [piece[difference] for piece in pieces]
         seen = sum(each.verdicts.get("worse", 0) for each in found)
         number = NUM_CHANGED * len(pieces)
-        pairs = np.concatenate([each.pairs for each in found])
-        half, mostly = (float(np.quantile(pairs, share, method="higher")) for share in (0.5, 0.8))
-        drop_seen = sum(each.drop for each in found)
-        text = f"{100 * seen / number:.0f}% red, pairs to a verdict {half:.0f} ({mostly:.0f} four times in five); "
-        text += f"by the drop {100 * drop_seen / number:.0f}%"
+        shares = [
+            100 * sum(count) / number for count in zip(*((each.drop, each.tested) for each in found), strict=True)
+        ]
+        text = f"{100 * seen / number:.0f}% red (by the drop {shares[0]:.0f}%, by the tests {shares[1]:.0f}%); pairs "
+        text += ", ".join(
+            f"{_pairs(each.pairs)} where agents err in {noise:.0%}" for each, noise in zip(found, NOISES, strict=True)
+        )
         name = f"gate: {100 * difference:g} points worse"
         if difference < 0.05:
             wrong = sum(each.verdicts.get("better", 0) for each in found)
@@ -219,3 +221,9 @@ def judge(pieces: Sequence[dict[float, Builds]]) -> list[Finding]:
             result = at_least_rate(seen, number, LEAST_DETECTION)
             findings.append(Finding(name, SOURCE, text, result.p_value))
     return findings
+
+
+def _pairs(pairs: FloatArray) -> str:
+    """Return pairs to a verdict, every second time and four times in five."""
+    half, mostly = (float(np.quantile(pairs, share, method="higher")) for share in (0.5, 0.8))
+    return f"{half:,.0f} ({mostly:,.0f})"

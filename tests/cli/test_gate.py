@@ -18,6 +18,8 @@ from tests.evaluation.toy_policies import Quitter, Reading, toy_tasks
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs")
     told: dict[str, Any] = {"tasks": toy_tasks(6), "prompts": "optimal"}
+    for name in ("both", "both-again"):
+        evaluate([Reading, Quitter], out=folder / name, **told)
     for name, policy in (("reading", Reading), ("quitter", Quitter)):
         evaluate(policy, seeds=16, out=folder / name, **told)
         for first, number in ((0, 1), (1, 1), (2, 2), (4, 4), (8, 8)):
@@ -38,6 +40,9 @@ def test_verdicts_are_exit_codes(command: Command, runs: Path) -> None:
     assert open_one.code == 3
     assert open_one.out.startswith("It cannot be told yet")
     assert "--plan says how many" in open_one.err
+    same = command("gate", runs / "both", runs / "both-again")
+    assert (same.code, "runs of resilisim explore tell exactly" in same.err) == (3, True)
+    assert "(reading, prompt optimal; 2 of 2 are undecided)" in same.out
     assert command("gate", runs / "reading", runs / "none").refusal().endswith("it holds no manifest.json")
     assert "expected points from 0" in command("gate", runs / "reading", runs / "quitter", "--margin", "-1").refusal()
     assert "CANDIDATE is missing" in command("gate", runs / "reading").refusal()

@@ -239,6 +239,10 @@ def _say_what_else_to_do(judged: Gate) -> None:
             output.note("the rates are not known well enough: explore again with more --plays")
         else:
             output.note("more seeds of both will tell: resilisim gate BASELINE CANDIDATE --plan says how many")
+            if not any(row.num_lost or row.num_won for row in open_rows):
+                output.note(
+                    "no episode differs: where agents repeat themselves, runs of resilisim explore tell exactly"
+                )
     first = next((each for row in judged.rows for each in row.parted if each.candidate_index is not None), None)
     if first is not None:
         output.note(f"an episode: resilisim runs episode {first.candidate_run} {first.candidate_index}")
