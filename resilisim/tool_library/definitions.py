@@ -84,7 +84,9 @@ def _listed(value: Any, source: str) -> Iterator[Placed]:
                     )
                 yield from _listed(value[key], source)
                 return
-        if any(key in value for key in _SCHEMAS) or "function" in value:  # one tool alone
+        function, has_name = value.get("function"), isinstance(value.get("name"), str)
+        is_wrapped = isinstance(function, list) or (isinstance(function, dict) and "name" in function)
+        if is_wrapped or (has_name and any(key in value for key in _SCHEMAS)):  # one tool alone
             yield from _listed([value], source)
             return
         if "tools" not in value and "name" not in value:
@@ -135,14 +137,16 @@ def _refuse_others(value: Any, where: str) -> None:
     if not isinstance(value, dict):
         return
     problem = None
-    servers = value.get("mcpServers", value.get("servers"))
-    if isinstance(servers, dict) and not isinstance(value.get("tools"), list | dict):
+    named = value.get("mcpServers", value.get("servers"))
+    servers: dict[str, Any] = named if isinstance(named, dict) else {}
+    is_configuration = "mcpServers" in value or any(map(_is_server, servers.values()))
+    if is_configuration and not isinstance(value.get("tools"), list | dict):
         names = ", ".join(map(str, list(servers)[:5])) or "none"
         problem = (
             f"is the MCP configuration of a client (servers: {names:.100}), which lists no tools; expected the tools "
             "themselves: resilisim tools import --out tools.json -- COMMAND ARGUMENTS asks a server"
         )
-    elif "item" in value and "info" in value:
+    elif isinstance(value.get("item"), list) and isinstance(value.get("info"), dict):
         problem = "is a Postman collection; expected an OpenAPI 3 document (postman-to-openapi makes one)"
     elif "evaluation_criteria" in value:
         problem = "is a task of tau2-bench; expected tools (--tasks reads tasks)"
@@ -154,6 +158,10 @@ def _refuse_others(value: Any, where: str) -> None:
         problem = "is an OpenAPI document within a list; expected each in a file of its own"
     if problem is not None:
         raise InvalidInputError(f"{where}: {problem}")
+
+
+def _is_server(value: Any) -> bool:
+    return isinstance(value, dict) and any(isinstance(value.get(key), str) for key in ("command", "url"))
 
 
 def _is_foreign(item: Any) -> bool:

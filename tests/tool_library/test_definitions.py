@@ -363,6 +363,11 @@ def test_a_tool_of_python_can_bring_its_schema(tmp_path):
     assert load_library(file) == library
 
 
+def test_tools_may_be_called_like_keys_of_others():
+    called = ("servers", "item", "info", "result", "function", "openings")
+    assert read({name: {"description": f"The {name}."} for name in called}).names == called
+
+
 def test_documents_that_refer_to_all_of_themselves_stay_small():
     schemas = {
         f"S{n}": {
