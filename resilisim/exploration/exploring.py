@@ -33,7 +33,7 @@ class ExplorationLimits:
         InvalidInputError: A limit is none.
     """
 
-    plays: Count = option(2000, "Most episodes to play of each task, policy and prompt.")
+    plays: Count = option(2000, "Most episodes to play, or states to meet, of each task, policy and prompt.")
     width: Share = option(
         0.0,
         "Stop once the success rate is known to within this: at 0 it is exact, unless --plays ends it before.",

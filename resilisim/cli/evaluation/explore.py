@@ -91,7 +91,8 @@ def explore(
     """Compute success rates branch by branch, without a sample.
 
     For agents that do the same whenever they are told the same: each branch of what calls can bring is played once, and
-    weighs as much as it is likely.
+    weighs as much as it is likely. Without --out, policies that are functions of the state are followed from state to
+    state instead, which is much faster.
     """
     agents = agents_named(policy, agent, agent_command)
     where = scene_for(agents, calling, context, environment, tasks, split, library)
