@@ -33,6 +33,15 @@ def test_traces_are_read_reported_and_fitted(command: Command, tmp_path: Path) -
     assert law["bases"] == asked["law"]["bases"]
 
 
+def test_several_agents_stand_in_one_folder_and_report(command: Command, tmp_path: Path) -> None:
+    file, out = tmp_path / "calls.jsonl", tmp_path / "out"
+    file.write_text("\n".join(json.dumps({**call, "agent": f"agent {call['run']}"}) for call in CALLS))
+    asked = command("traces", "read", file, "--out", out, "--required", "find,pay")
+    assert asked.code == 0, asked.err
+    assert command("report", out).code == 0
+    assert all(f"agent {number}" in (out / "report.html").read_text() for number in (1, 2))
+
+
 def test_without_a_goal_there_are_faults_and_no_points(command: Command, tmp_path: Path) -> None:
     file, out = tmp_path / "calls.jsonl", tmp_path / "out"
     file.write_text("\n".join(map(json.dumps, CALLS)))

@@ -438,4 +438,4 @@ def test_a_call_without_an_answer_fits_a_law_that_never_fails(tmp_path: Path) ->
     result = record_traces([Trace("log", [lost, TracedCall("pay", {})])] * 3, tmp_path / "out", required=["pay"])
     assert [record["outcome"] for record in result.records] == [1, 1, 1]
     assert (result.law.bases["pay"], max(identity_error(record) for record in result.records)) == (1.0, 0.0)
-    assert any(words.startswith("3 calls had no answer") for words in result.faults.untold)
+    assert any(words.startswith("No answer is told of 3 calls") for words in result.faults.untold)

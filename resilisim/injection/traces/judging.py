@@ -74,6 +74,18 @@ class Recorded:
         return None
 
 
+class _Folder(InjectionFolder):
+    """A folder for the traces of several agents."""
+
+    def __init__(self, directory: Path, agents: list[str]) -> None:
+        super().__init__(directory)
+        self._agents = agents
+
+    def begin(self, arguments: Mapping[str, Any]) -> tuple[int, str]:
+        """Return the index of the next episode and the hash of the manifest, which names all agents."""
+        return super().begin({**arguments, "policies": self._agents, "policy_names": self._agents})
+
+
 @dataclass(frozen=True, slots=True)
 class ReadTraces:
     """Traces that were recorded.
@@ -144,7 +156,7 @@ def record_traces(
             f"turns is {asked.turns}: expected at least {longest}, as many calls as the longest trace has"
         )
     described = ToolLibrary(asked.with_dependencies(tools))
-    folder = InjectionFolder(directory)
+    folder = _Folder(directory, list(dict.fromkeys(trace.agent for trace in named)))
     records = []
     try:
         for number, trace in enumerate(named):
