@@ -163,7 +163,7 @@ def _untold(traces: Sequence[Trace], once: Collection[str]) -> Iterator[str]:
     if number := sum(not call.has_status for call in calls):
         yield f"Of {count_of(number, 'call')} it is not told whether they failed: an answer counts as a success."
     if number := sum(call.error == UNKNOWN_END for call in calls):
-        yield f"No answer is told of {count_of(number, 'call')}: what became of it is open, and the law is fitted without it."
+        yield f"No answer is told of {count_of(number, 'call')}: what came of it is open; the law is fitted without it."
     waits = [call for call in calls if call.kind == "wait"]
     if waits and all(seconds_to_wait(call.words) is None or call.start is None for call in waits):
         yield "No error says for how long to wait, or no call says when it was made: whether agents waited is open."
