@@ -295,6 +295,16 @@ def _of_json(path: Path, tokenizers: Any) -> Any:
 
 
 def _of_gguf(path: Path, tokenizers: Any) -> Any:
+    """Return the tokenizer of a file, built once: that takes a quarter of a second."""
+    try:
+        found = path.stat()
+    except OSError as error:
+        raise _unreadable(path, error) from None
+    return _built(path, tokenizers, found.st_mtime_ns, found.st_size)
+
+
+@functools.lru_cache(maxsize=4)
+def _built(path: Path, tokenizers: Any, changed: int, size: int) -> Any:
     """Build the byte-level tokenizer of SmolLM2: each digit a token, then the merges of the file."""
     _, facts = gguf_facts(path, lists=True)
     if (facts.get("model"), facts.get("pre")) != ("gpt2", "smollm"):
