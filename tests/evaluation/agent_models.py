@@ -4,15 +4,15 @@ import asyncio
 import json
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from resilisim.chat import ChatReply, EndpointError, TokenUsage
+from resilisim.chat import ChatReply, ChatRequest, EndpointError, TokenUsage
 from resilisim.chat.middleware import ChatModelSettings, RetryPolicy
 from resilisim.evaluation import ModelSettings
 from resilisim.policies.llm.agents.react import ReAct
 from resilisim.workflows.prompts import parse_steps
-from tests.chat.loopback import LoopbackServer, completion
+from tests.chat.loopback import Answer, LoopbackServer, Seen, completion
 
 KEY = "sk-a-secret-that-must-not-be-seen-0123456789"
 
@@ -31,12 +31,12 @@ def next_reply(contents: Sequence[str]) -> str:
     return f'Thought: next\nAction: tool_call {{"name": "{steps[0]}"}}'
 
 
-def following_answer(seen):
+def following_answer(seen: Seen) -> Answer:
     """The same as an endpoint."""
     return completion(next_reply([message["content"] for message in seen.body["messages"][1:]]))
 
 
-def slowly(seen):
+def slowly(seen: Seen) -> Answer:
     """The same, so that several requests are under way at once."""
     time.sleep(0.02)
     return following_answer(seen)
@@ -58,13 +58,13 @@ class FollowingModel:
 
     name = "following"
 
-    def __init__(self, fails=lambda request: False):
-        self.requests = []
+    def __init__(self, fails: Callable[[ChatRequest], bool] = lambda request: False) -> None:
+        self.requests: list[ChatRequest] = []
         self.most_at_once = 0
         self._under_way = 0
         self._fails = fails
 
-    async def complete(self, request):
+    async def complete(self, request: ChatRequest) -> ChatReply:
         self._under_way += 1
         self.most_at_once = max(self.most_at_once, self._under_way)
         await asyncio.sleep(0.001)
@@ -74,14 +74,14 @@ class FollowingModel:
         self.requests.append(request)
         return ChatReply(next_reply([message.content for message in request.messages[1:]]), usage=TokenUsage(100, 10))
 
-    async def aclose(self):
+    async def aclose(self) -> None:
         """Nothing is open."""
 
 
 class Doubting(FollowingModel):
     """Follows the plan; its evaluator refuses the first trial of every other episode."""
 
-    async def complete(self, request):
+    async def complete(self, request: ChatRequest) -> ChatReply:
         if request.role == "agent":
             return await super().complete(request)
         is_odd = int(request.cache_scope[:4], 16) % 2
@@ -89,11 +89,11 @@ class Doubting(FollowingModel):
         return ChatReply(json.dumps({"success": not refuses, "reason": "as seen"}))
 
 
-def following(model):
+def following(model: Any) -> Callable[[], ReAct]:
     """Return what makes ReAct agents that ask a model."""
     return lambda: ReAct(models=model)
 
 
-def calls_by_scope(requests):
+def calls_by_scope(requests: Iterable[ChatRequest]) -> Counter[str]:
     """Count how often each call of each episode was answered."""
     return Counter(request.cache_scope for request in requests)
