@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
 import dataclasses
 import json
+import random
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -233,6 +235,46 @@ def test_the_matrix_has_a_row_for_each_way_of_being_wrong_and_one_for_slowness()
     ways = [cell.fault for cell in faults.cells if cell.attempt == 1 and not cell.lasting]
     assert ways == [f"corrupt:{kind}" for kind in CORRUPTIONS]
     assert faults.without + faults.single == pytest.approx(0.7**2 + 2 * 0.7 * 0.3, abs=0.7 * 0.3 * 0.3 + 1e-12)
+
+
+@pytest.mark.long
+def test_rates_bounds_and_prices_of_programs_under_wrong_and_slow_answers_agree() -> None:
+    def first(number: int) -> dict[str, Any]:
+        return {"number": number, "list": [1, 2]}
+
+    def second(number: int) -> str:
+        return "text 12"
+
+    right = {"first": first(1), "second": second(1)}
+    drawn = random.Random(5)
+    for _ in range(25):
+        parts: dict[str, Any] = {"base": drawn.choice([0.7, 0.9]), "history": drawn.choice([1.0, 0.9])}
+        if drawn.random() < 0.8:
+            tools = drawn.choice([None, ("first",)])
+            parts["corrupt"] = Corrupt(probability=drawn.choice([0.2, 0.5]), tools=tools)
+        if drawn.random() < 0.6:
+            durations = (Duration(1.0, 0.7), Duration(3.0, 0.3))
+            parts["latency"] = Latency(durations, drawn.choice([None, 2.0]), drawn.choice([None, 7.0]))
+        required = drawn.choice([["first"], ["first", "second"], ["second", "first"]])
+        looks = drawn.random() < 0.6
+
+        def program(tools: Any, required: list[str] = required, looks: bool = looks) -> None:
+            for name in required:
+                for _ in range(3):
+                    with contextlib.suppress(resilisim.InjectedFailure):
+                        if tools[name](1) == right[name] or not looks:
+                            break
+
+        options: dict[str, Any] = {"law": Law(**{**SURE, **parts}), "required": required, "turns": 5}
+        options["once"] = required[:1] if drawn.random() < 0.3 else []
+        explored = explore_program(program, [first, second], **options)
+        row = explored.row
+        assert sum(record["weight"] for record in explored.records) == pytest.approx(1.0, abs=1e-9)
+        assert row.optimum - row.low == pytest.approx(sum(row.losses.values()), abs=1e-9)
+        played = resilisim.run_program(program, [first, second], 150, **options)
+        spread = max(row.low * (1.0 - row.low), 0.002) / 150
+        assert abs(played.rows[0].success.value - row.low) < 5.0 * spread**0.5
+        assert max(identity_error(record) for record in played.records()) < 1e-9
 
 
 @pytest.mark.parametrize("wait", [False, True])
