@@ -83,7 +83,7 @@ def test_shards_are_merged_and_exported(command: Command, tmp_path: Path) -> Non
     second = command("runs", "merge", *parts, "--out", merged, "--json")
     assert second.err == ""
     counts = {"num_planned": 10, "num_episodes": 10, "num_new": 4, "num_duplicates": 6, "num_failures": 0}
-    rest = {"num_unfinished": 0, "first_missing": None}
+    rest = {"num_unfinished": 0, "first_missing": None, "explored": False}
     assert list(second.json().items()) == list({"directory": str(merged), "complete": True, **counts, **rest}.items())
     assert sorted(record["index"] for record in read_records(merged)) == list(range(10))
     # The last shard of a complete folder leads to the report.
