@@ -201,8 +201,8 @@ def gate_runs(
     Example:
         >>> from resilisim import explore
         >>> from resilisim.evaluation import gate_runs
-        >>> found = explore(["plan-follower", "exact-optimum"], tasks=3, prompts="optimal")
-        >>> names = {"baseline_policy": "exact-optimum", "candidate_policy": "plan-follower"}
+        >>> found = explore(["plan-follower", "repairing-follower"], tasks=1, prompts="optimal", out="explored")
+        >>> names = {"baseline_policy": "repairing-follower", "candidate_policy": "plan-follower"}
         >>> gate = gate_runs(found.directory, found.directory, **names)
         >>> gate.rows[0].is_exact, gate.verdict
         (True, 'not worse')
