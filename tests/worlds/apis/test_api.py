@@ -11,7 +11,7 @@ from jsonschema import Draft202012Validator
 from resilisim.errors import InvalidInputError
 from resilisim.seeding import Draws
 from resilisim.tool_library import ToolLibrary
-from resilisim.tool_library.parameters import check_parameters, mcp_definitions
+from resilisim.tool_library.parameters import check_parameters, mcp_definition
 from resilisim.worlds.apis import find_api, read_api
 from resilisim.worlds.apis.api import (
     ERROR_CODES,
@@ -70,7 +70,7 @@ def test_an_example_fits_the_schema_and_the_generated_answer_gives_all_documente
 def test_the_library_has_valid_mcp_definitions_and_comes_back_from_json() -> None:
     library = api_library()
     assert ToolLibrary.from_json(library.to_json()) == library
-    for definition in mcp_definitions(library):
+    for definition in map(mcp_definition, library):
         Draft202012Validator.check_schema(definition["inputSchema"])
         Draft202012Validator.check_schema(definition["outputSchema"])
     assert {code.code for tool in library for code in tool.failure_errors} == set(ERROR_CODES)
