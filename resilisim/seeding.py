@@ -32,6 +32,7 @@ PURPOSE_PAYLOAD = 2
 PURPOSE_ERROR_CODE = 3  # under a law with kinds of errors
 PURPOSE_CORRUPT = 4
 PURPOSE_DURATION = 5
+PURPOSE_LOST = 6
 
 # The salts of the three uses of luck; any other text makes a private leaderboard.
 EVALUATION_SALT = "resilisim/evaluation"

@@ -46,6 +46,9 @@ class Facts:
     access_share: float
     opened_input_share: float
     only_once: bool
+    lost_share: float
+    checker: int | None
+    is_counted: bool  # whether it makes a difference how often it has run
 
 
 class Known(NamedTuple):
@@ -62,7 +65,6 @@ class Known(NamedTuple):
     access: tuple[str, ...]
     outputs: tuple[str, ...]
     time: int
-    ran: tuple[bool, ...]  # which tools have run, of those that may run only once
 
 
 class Hidden(NamedTuple):
@@ -71,14 +73,20 @@ class Hidden(NamedTuple):
     down: tuple[bool, ...]
     broken: tuple[bool, ...]
     corrupt: tuple[bool, ...]
+    runs: tuple[int, ...]  # of each tool, as far as it makes a difference: 0, 1, or 2 for more
 
 
 class Seen(NamedTuple):
-    """What a call shows: its result, how long it took where that is counted, which outputs were found corrupt."""
+    """What a call shows.
+
+    That is its result, how long it took where that is counted, which outputs were found corrupt, and how often tools
+    have run of which it tells.
+    """
 
     result: str
     took: int = 0
     found: tuple[bool, ...] | None = None
+    told: tuple[int, ...] = ()
     hidden: Hidden | None = None  # what the informed see beside
 
 
@@ -126,7 +134,7 @@ class Beliefs:
         size = len(self.tools)
         window = (False,) * (self.law.rate_limit.window - 1 if self.law.rate_limit else 0)
         kept = ((NOT_EXECUTED,) * size, 0, 0, 0, 0, None, 0, (window,) * len(self.keys))
-        return Known(*kept, (OPEN,) * size, (NO_OUTPUT,) * size, 0, (False,) * size)
+        return Known(*kept, (OPEN,) * size, (NO_OUTPUT,) * size, 0)
 
     def first_belief(self) -> Belief:
         """Return what is believed at the start: outages in their long run, each tool broken by its own chance."""
@@ -140,7 +148,8 @@ class Beliefs:
                 for tool, one in zip(self.tools, is_broken, strict=True):
                     chance *= tool.broken if one else 1.0 - tool.broken
                 if chance > 0.0:
-                    belief.append((Hidden(is_down, is_broken, (False,) * len(self.tools)), chance))
+                    size = len(self.tools)
+                    belief.append((Hidden(is_down, is_broken, (False,) * size, (0,) * size), chance))
         return tuple(belief)
 
     def start_value(self) -> float:
@@ -187,19 +196,17 @@ class Beliefs:
         budget = self.budget()
         return known.used >= self.rules.max_turns or (budget is not None and known.time >= budget)
 
-    def results(
-        self, known: Known, hidden: Hidden, tool: int, again: bool
-    ) -> Iterator[tuple[float, Seen, tuple[bool, ...]]]:
-        """Yield chance, what is seen, and which outputs are corrupt afterwards, of a call where so much is hidden."""
+    def results(self, known: Known, hidden: Hidden, tool: int, again: bool) -> Iterator[tuple[float, Seen, Hidden]]:
+        """Yield chance, what is seen, and what is hidden afterwards, of a call where so much is hidden."""
         facts = self.tools[tool]
         if self.is_limited(known, tool):
-            yield 1.0, Seen("rate_limited"), hidden.corrupt
+            yield 1.0, Seen("rate_limited"), hidden
             return
         if facts.group is not None and hidden.down[self.groups.index(facts.group)]:
-            yield 1.0, Seen("outage"), hidden.corrupt
+            yield 1.0, Seen("outage"), hidden
             return
         if again or (known.access[tool] == CLOSED and not self.is_opened(known)):
-            yield 1.0, Seen("refused"), hidden.corrupt
+            yield 1.0, Seen("refused"), hidden
             return
         budget, limit = self.budget(), self.limit_of_time()
         if budget is not None:
@@ -208,26 +215,46 @@ class Beliefs:
         for took, share in self.durations:
             counted = took if budget is not None else 0
             if limit is not None and took > limit:
-                yield share, Seen("too_slow", limit if budget is not None else 0), hidden.corrupt
+                seen = Seen("too_slow", limit if budget is not None else 0)
+                yield from self._either_side(hidden, tool, share, seen)
                 continue
             success = 0.0 if hidden.broken[tool] else self.chance(known, tool)
-            yield from self._successes(known, hidden, tool, share * success, counted)
+            yield from self._successes(hidden, tool, share * success, counted)
             yield from self._failures(known, hidden, tool, share * (1.0 - success), counted)
 
-    def _successes(
-        self, known: Known, hidden: Hidden, tool: int, chance: float, took: int
-    ) -> Iterator[tuple[float, Seen, tuple[bool, ...]]]:
-        facts, corrupt = self.tools[tool], hidden.corrupt
+    def run(self, hidden: Hidden, tool: int) -> Hidden:
+        """Return what is hidden after a run of a tool."""
+        if not self.tools[tool].is_counted:
+            return hidden
+        runs = hidden.runs
+        return hidden._replace(runs=(*runs[:tool], min(runs[tool] + 1, 2), *runs[tool + 1 :]))
+
+    def _either_side(
+        self, hidden: Hidden, tool: int, chance: float, seen: Seen
+    ) -> Iterator[tuple[float, Seen, Hidden]]:
+        """Yield a failure before the run, and after it; a broken tool never runs."""
+        share = 0.0 if hidden.broken[tool] else self.tools[tool].lost_share
+        yield chance * (1.0 - share), seen, hidden
+        yield chance * share, seen, self.run(hidden, tool)
+
+    def _successes(self, hidden: Hidden, tool: int, chance: float, took: int) -> Iterator[tuple[float, Seen, Hidden]]:
+        facts = self.tools[tool]
         shows = self.law.corrupt is None or self.law.corrupt.shows == "payload"
+        told = tuple(
+            runs if one.only_once else min(runs, 1)
+            for one, runs in zip(self.tools, hidden.runs, strict=True)
+            if one.checker == tool
+        )
+        after = self.run(hidden, tool)
         for is_corrupt, share in ((False, 1.0 - facts.corrupt), (True, facts.corrupt)):
-            after = (*corrupt[:tool], is_corrupt, *corrupt[tool + 1 :])
+            corrupt = (*hidden.corrupt[:tool], is_corrupt, *hidden.corrupt[tool + 1 :])
             result = "corrupt" if is_corrupt and shows else "success"
-            told = facts.validates and not shows
-            yield chance * share, Seen(result, took, after if told else None), after
+            found = corrupt if facts.validates and not shows else None
+            yield chance * share, Seen(result, took, found, told), after._replace(corrupt=corrupt)
 
     def _failures(
         self, known: Known, hidden: Hidden, tool: int, chance: float, took: int
-    ) -> Iterator[tuple[float, Seen, tuple[bool, ...]]]:
+    ) -> Iterator[tuple[float, Seen, Hidden]]:
         facts, kinds = self.tools[tool], {}
         if self.law.error_kinds is not None:
             # A failure is of the dependencies if with them the draw would have been won; broken tools show the same.
@@ -240,8 +267,9 @@ class Beliefs:
                     "input_failure": of_a_kind * facts.input_share,
                     "access_failure": of_a_kind * facts.access_share,
                 }
-        for result, share in {**kinds, "failure": 1.0 - sum(kinds.values())}.items():
-            yield chance * share, Seen(result, took), hidden.corrupt
+        for result, share in kinds.items():
+            yield chance * share, Seen(result, took), hidden
+        yield from self._either_side(hidden, tool, chance * (1.0 - sum(kinds.values())), Seen("failure", took))
 
     # What a message leads to
 
@@ -250,10 +278,9 @@ class Beliefs:
         facts, succeeds = self.tools[tool], seen.result in ("success", "corrupt")
         status, done, failures, in_a_row = list(known.status), known.done, known.failures, known.in_a_row
         is_unproductive = status[tool] == SUCCEEDED and known.outputs[tool] in (NO_OUTPUT, SOUND)
-        runs = succeeds or (self.goal.fail == "after" and seen.result in ("failure", "too_slow"))
-        if runs and facts.only_once and known.ran[tool]:
-            return Ended()  # it must not run twice
-        if succeeds:
+        if succeeds and self.goal.counts == "effects":
+            status[tool], in_a_row = SUCCEEDED, 0
+        elif succeeds:
             if status[tool] != SUCCEEDED and facts.place is not None and self.goal.ordered:
                 if facts.place > done:
                     return Ended()  # the order is broken
@@ -302,7 +329,6 @@ class Beliefs:
             tuple(access),
             tuple(outputs),
             known.time + seen.took,
-            (*known.ran[:tool], known.ran[tool] or (runs and facts.only_once), *known.ran[tool + 1 :]),
         )
 
     def skip(self, known: Known) -> Known:
@@ -333,13 +359,13 @@ class Beliefs:
         if self.looked_at > self.most:
             raise TooMuchWorkError
         for hidden, share in belief:
-            results: Any = [(1.0, Seen(""), hidden.corrupt)]
+            results: Any = [(1.0, Seen(""), hidden)]
             if action >= 0:
                 results = self.results(known, hidden, tool, again)
-            for chance, seen, corrupt in results:
+            for chance, seen, then in results:
                 if chance <= 0.0:
                     continue
-                for odds, following in self.step(hidden._replace(corrupt=corrupt)):
+                for odds, following in self.step(then):
                     label = seen._replace(hidden=following) if self.informed else seen
                     into = weights.setdefault(label, {})
                     into[following] = into.get(following, 0.0) + share * chance * odds
@@ -354,10 +380,14 @@ class Beliefs:
 
     def finish_value(self, known: Known, belief: Belief) -> float:
         """Return the chance of full success if the episode is finished now."""
+        if self.goal.counts == "effects":
+            return sum(chance for hidden, chance in belief if self._has_run_well(hidden) and self._has_run_all(hidden))
         if known.done < self.num_required:
             return 0.0
         value = 0.0
         for hidden, chance in belief:
+            if not self._has_run_well(hidden):
+                continue
             sound = {
                 one.place
                 for one, status, corrupt in zip(self.tools, known.status, hidden.corrupt, strict=True)
@@ -365,6 +395,15 @@ class Beliefs:
             }
             value += chance if len(sound) == self.num_required else 0.0
         return value
+
+    def _has_run_well(self, hidden: Hidden) -> bool:
+        """Return whether nothing has run twice that may run only once."""
+        return not any(one.only_once and runs > 1 for one, runs in zip(self.tools, hidden.runs, strict=True))
+
+    def _has_run_all(self, hidden: Hidden) -> bool:
+        """Return whether something has run for each place."""
+        places = {one.place for one, runs in zip(self.tools, hidden.runs, strict=True) if runs > 0}
+        return len(places - {None}) == self.num_required
 
     def actions(self, known: Known) -> list[int]:
         """Return every message that can be sent; what differs in words alone is one."""
@@ -375,7 +414,9 @@ class Beliefs:
         """Return V*."""
         if isinstance(known, Ended):
             return 0.0
-        if self.rules.max_turns - known.used < self.num_required - known.done:
+        if self.goal.counts == "answers" and self.rules.max_turns - known.used < self.num_required - known.done:
+            return 0.0
+        if not any(self._has_run_well(hidden) for hidden, _ in belief):
             return 0.0
         if self.is_over(known):
             return self.finish_value(known, belief)
@@ -432,8 +473,16 @@ class Watcher:
             return
         tool = beliefs.names.index(message.tool or "")
         action = self.action_of(tool, message.parameters)
-        seen = self._seen(tool, event)
-        _, self.known, self.belief = beliefs.after(self.known, self.belief, action)[seen]
+        seen, after = self._seen(tool, event), beliefs.after(self.known, self.belief, action)
+        # An episode is told of runs that make a difference, the beliefs of any.
+        runs = event.output.get("metadata", {}).get("runs", {}) if event.success else {}
+        checked = [name for name, one in zip(beliefs.names, beliefs.tools, strict=True) if one.checker == tool]
+        _, self.known, self.belief = next(
+            following
+            for shown, following in after.items()
+            if shown._replace(told=()) == seen
+            and all(runs.get(name, told) == told for name, told in zip(checked, shown.told, strict=False))
+        )
         if seen.result == "input_failure":
             self._refused[tool] = message.parameters
 
@@ -447,7 +496,7 @@ class Watcher:
             if beliefs.tools[tool].validates:
                 names = {violation.partition(":")[0] for violation in event.output["violations"]}
                 found = tuple(name in names for name in beliefs.names)
-        return Seen(result, took, found)
+        return Seen({"lost_answer": "failure", "too_slow_lost_answer": "too_slow"}.get(result, result), took, found)
 
 
 def _durations(law: Law) -> Sequence[Any]:
@@ -480,6 +529,9 @@ def _facts(library: ToolLibrary, name: str, goal: Goal, law: Law) -> Facts:
         group = category if outage.groups == "category" else "all"
     elif outage is not None and not isinstance(outage.groups, str):
         group = next((key for key, members in outage.groups.items() if _holds(members, name, category)), None)
+    lost = law.lost_answer
+    checks = {} if lost is None else lost.checks
+    only_once = name in goal.once
     validates = corrupt is not None and (
         operation == "validator" if corrupt.validators is None else _holds(corrupt.validators, name, category)
     )
@@ -506,12 +558,18 @@ def _facts(library: ToolLibrary, name: str, goal: Goal, law: Law) -> Facts:
         group=group,
         broken=law.broken.probability if law.broken is not None and _holds(law.broken.tools, name, category) else 0.0,
         corrupt=corrupt.probability
-        if corrupt is not None and not validates and _holds(corrupt.tools, name, category)
+        if corrupt is not None
+        and not validates
+        and name not in checks.values()
+        and _holds(corrupt.tools, name, category)
         else 0.0,
         validates=validates,
         opens=opens,
         input_share=weights["input"] / total if total else 0.0,
         access_share=weights["access"] / total if total else 0.0,
         opened_input_share=opened["input"] / total_opened if total_opened else 0.0,
-        only_once=name in goal.once,
+        only_once=only_once,
+        lost_share=lost.share if lost is not None and _holds(lost.tools, name, category) else 0.0,
+        checker=library.index(checks[name]) if name in checks else None,
+        is_counted=only_once or name in checks or (goal.counts == "effects" and place is not None),
     )

@@ -72,7 +72,8 @@ class StateAgent:
     def rate(self, state: EpisodeState, known: dict[EpisodeState, float]) -> float:
         """Return its success rate from a state on."""
         if state.ended_by is not None:
-            return float(outcome(self._problem, state))
+            ended_well = state.ended_by in ("completion", "stopped")
+            return self._problem.dynamics.chance_done(state) if ended_well else 0.0
         if state not in known:
             after = branches(self._problem, state, self.message(state))
             known[state] = sum(chance * self.rate(each, known) for chance, each in after)

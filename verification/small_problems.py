@@ -1,6 +1,7 @@
 """Check (j): V* and Q* of random small problems under random parts of a law, against every call in every state.
 
-Half of them have goals: in order or in any, tools that may run only once, answers that are lost.
+Half of them have goals: in order or in any, tools that may run only once, answers or effects. Most of those lose
+answers, with calls that tell of it and without.
 
 Libraries of two to five tools, in which tools that have succeeded, openers, helpers and refused calls are all there is
 to break a row of failures or to look whether a group is up. The values that everything is compared with are those of
@@ -27,6 +28,7 @@ from resilisim.simulator import (
     Goal,
     Latency,
     Law,
+    LostAnswer,
     Message,
     Outage,
     Problem,
@@ -36,7 +38,7 @@ from resilisim.simulator import (
     start_state,
 )
 from resilisim.simulator.exact.reachable import solve_reachable
-from resilisim.simulator.law import PARTS
+from resilisim.simulator.law import TASK_PARTS
 from resilisim.tool_library import ToolLibrary
 from verification.beliefs import AGAIN, SKIP, Beliefs, Ended, Known, TooMuchWorkError, Watcher
 from verification.beliefs import FINISH as FINISH_ACTION
@@ -70,6 +72,11 @@ def random_part(draws: Draws, part: str, names: Sequence[str]) -> Any:
     if part == "error_kinds":
         # Without weights of input and access it is the benchmark's law of success.
         return ErrorKinds(1.0, *draws.choice(((0.0, 0.0), (1.0, 1.0), (0.0, 2.0), (2.0, 1.0), (0.5, 4.0))))
+    if part == "lost_answer":
+        some = None if draws.uniform() < 0.7 else tuple(draws.shuffled(names)[:2])
+        pairs = [(tool, draws.choice(names)) for tool in names if draws.uniform() < 0.5]
+        checks = {tool: checker for tool, checker in pairs if tool != checker}
+        return LostAnswer(draws.choice((0.2, 0.5, 0.9, 1.0)), some, checks)
     durations = (Duration(1, 0.6), Duration(3, 0.4))
     return Latency(durations, draws.choice((None, 2.0)), draws.choice((None, 6.0, 9.0)))
 
@@ -94,7 +101,9 @@ def random_problem(draws: Draws, with_goal: bool = False) -> Problem:
     required = draws.shuffled(names)[: draws.between(1, len(names))]
     if draws.uniform() < 0.6:
         required.sort()
-    chosen = draws.shuffled(PARTS)[: draws.between(1, 3)]
+    chosen = draws.shuffled(TASK_PARTS)[: draws.between(1, 3)]
+    if with_goal and draws.uniform() < 0.75:
+        chosen = ["lost_answer", *chosen[: draws.between(0, 2)]]
     constants = draws.choice(((0.5, 0.7, 0.9), (0.5, 0.7, 0.9), (0.4, 0.9, 0.8), (0.7, 0.4, 0.9), (0.5, 0.7, 1.0)))
     spare = [name for name in names if name not in required]
     equivalents = {required[0]: (spare[0],)} if spare and draws.uniform() < 0.3 else {}
@@ -114,9 +123,9 @@ def random_problem(draws: Draws, with_goal: bool = False) -> Problem:
 
 
 def random_goal(draws: Draws, required: Sequence[str], names: Sequence[str]) -> Goal:
-    """Draw a goal: in order or in any, tools that may run only once, failures that come before or after the run."""
+    """Draw a goal: in order or in any, tools that may run only once, answers or effects."""
     once = tuple(name for name in names if draws.uniform() < 0.4)
-    return Goal(tuple(required), draws.uniform() < 0.4, once, draws.choice(("before", "after")))
+    return Goal(tuple(required), draws.uniform() < 0.4, once, draws.choice(("answers", "effects")))
 
 
 def enumerated(problem: Problem, informed: bool = False, most: int = MOST_WORK) -> tuple[Problem, Beliefs]:

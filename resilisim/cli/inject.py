@@ -8,12 +8,12 @@ import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, get_type_hints
+from typing import Annotated, Any, Final, get_type_hints
 
 import typer
 
 from resilisim.bounds import Count, Seed, Turns
-from resilisim.cli.mcp import GOAL_GROUP, names_in
+from resilisim.cli.mcp import GOAL_GROUP, ChecksOption, FailOption, GoalOption, checks_in, names_in
 from resilisim.cli.options import JsonFlag, OptionGroup, takes
 from resilisim.cli.output import INCOMPLETE, STOPPED_BY_USER, answer, command_group, console, note, print_json
 from resilisim.cli.runs.failures import tell_attack, tell_shrunk
@@ -30,12 +30,7 @@ from resilisim.integrations.mcp.server_functions import ServerFunctions, read_co
 from resilisim.options import OUTPUT_GROUP
 from resilisim.seeding import EVALUATION_SALT
 
-_USUAL: Final = {
-    "ordered": True,
-    "fail": "before",
-    "salt": EVALUATION_SALT,
-    "wait": False,
-}  # what need not be said to `inject`
+_USUAL: Final = {"salt": EVALUATION_SALT, "wait": False}  # what need not be said to `inject`
 MOST_SEEDS: Final = 1000  # among which a lost episode is looked for
 
 app = command_group()
@@ -88,17 +83,15 @@ def _named_program(
             "--law",
             help="A number (0.8: every call passes with that probability), name of a law that ships, or the path of a "
             "law file.",
-            show_default="benchmark",
+            show_default="0.8",
         ),
     ] = None,
     reset: Annotated[
         str | None,
         typer.Option("--reset", metavar="MODULE:FUNCTION", help="Called before each episode, to undo the one before."),
     ] = None,
-    fail: Annotated[
-        Literal["before", "after"],
-        typer.Option("--fail", help="Calls fail before the function runs, or after, when its answer is lost."),
-    ] = "before",
+    fail: FailOption = None,
+    checks: ChecksOption = None,
     wait: Annotated[
         bool,
         typer.Option("--wait", help="Let calls really take the time that a law with latency says.", show_default=False),
@@ -118,10 +111,11 @@ def _named_program(
         typer.Option(
             "--required",
             metavar="TOOL,TOOL",
-            help="The goal: tools that have to answer, in this order.",
+            help="The goal: tools that have to answer, in this order; or to have run (--goal effects).",
             rich_help_panel=GOAL_GROUP,
         ),
     ],
+    goal: GoalOption = None,
     any_order: Annotated[
         bool, typer.Option("--any-order", help="They may answer in any order.", rich_help_panel=GOAL_GROUP)
     ] = False,
@@ -134,7 +128,7 @@ def _named_program(
         typer.Option(
             "--check",
             metavar="MODULE:FUNCTION",
-            help="Asked at the end whether things are as they should be.",
+            help="Asked at the end whether things are as they should be; unless answers are the goal it decides alone.",
             rich_help_panel=GOAL_GROUP,
         ),
     ] = None,
@@ -167,11 +161,13 @@ def _named_program(
     options: dict[str, Any] = {
         "law": law,
         "required": names_in(required),
-        "ordered": not any_order,
+        "goal": goal,
+        "ordered": False if any_order else None,
         "once": names_in(once),
         "check": None if check is None else _function(check, "--check"),
         "turns": turns,
         "fail": fail,
+        "checks": checks_in(checks or ()),
         "salt": salt,
         "wait": wait,
     }
@@ -182,7 +178,7 @@ def _named_program(
     if name is not None:
         options["name"] = name
     with _tools(tools or (), configuration, inspect.iscoroutinefunction(played), begins) as (functions, begin):
-        asked_for = {name: value for name, value in options.items() if value not in (None, [], _USUAL.get(name))}
+        asked_for = {name: value for name, value in options.items() if value not in (None, [], {}, _USUAL.get(name))}
         yield _Program(played, functions, begin, asked_for)
 
 

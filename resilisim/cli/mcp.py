@@ -7,7 +7,7 @@ import csv
 import os
 import re
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
@@ -71,6 +71,32 @@ HeaderOption = Annotated[
     ),
 ]
 NameOption = Annotated[str, typer.Option("--name", help="Who plays, for the results.", rich_help_panel=OUTPUT_GROUP)]
+FailOption = Annotated[
+    Literal["before", "after"] | None,
+    typer.Option(
+        "--fail",
+        help="Calls fail before they run, or after, when their answer is lost: short for a law that says so.",
+        show_default="by the law",
+    ),
+]
+ChecksOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--checks",
+        metavar="TOOL=TOOL",
+        help="Where answers are lost: the second tool tells how often the first one has run; again for more.",
+    ),
+]
+GoalOption = Annotated[
+    Literal["answers", "effects"] | None,
+    typer.Option(
+        "--goal",
+        help="What has to have happened: each tool has answered, or it has run with success, whether or not its answer "
+        "came through.",
+        show_default="answers; with a check of the end state effects",
+        rich_help_panel=GOAL_GROUP,
+    ),
+]
 
 app = command_group()
 
@@ -141,7 +167,15 @@ def proxy(
         str | None, typer.Option("--url", help="Where the server listens (streamable HTTP), instead of a command.")
     ] = None,
     header: HeaderOption = None,
-    law: Annotated[str, typer.Option("--law", help="Name of a law that ships, or the path of a law file.")],
+    law: Annotated[
+        str | None,
+        typer.Option(
+            "--law",
+            help="A number (0.8: every call passes with that probability), name of a law that ships, or the path of a "
+            "law file.",
+            show_default="0.8",
+        ),
+    ] = None,
     seed: Annotated[Seed, typer.Option("--seed", help="Fixes all draws.")] = 0,
     record: Annotated[
         Path | None,
@@ -158,10 +192,8 @@ def proxy(
             dir_okay=False,
         ),
     ] = None,
-    fail: Annotated[
-        Literal["before", "after"],
-        typer.Option("--fail", help="Calls fail before the server sees them, or after, when their answer is lost."),
-    ] = "before",
+    fail: FailOption = None,
+    checks: ChecksOption = None,
     call_timeout: Annotated[
         Seconds | None,
         typer.Option(
@@ -177,11 +209,12 @@ def proxy(
         typer.Option(
             "--required",
             metavar="TOOL,TOOL",
-            help="The goal: tools that have to answer, in this order. It gives every episode a score, V*, regret and "
-            "luck, and calls are made one after the other.",
+            help="The goal: tools that have to answer, in this order; or to have run (--goal effects). It gives every "
+            "episode a score, V*, regret and luck, and calls are made one after the other.",
             rich_help_panel=GOAL_GROUP,
         ),
     ] = None,
+    goal: GoalOption = None,
     any_order: Annotated[
         bool, typer.Option("--any-order", help="They may answer in any order.", rich_help_panel=GOAL_GROUP)
     ] = False,
@@ -223,7 +256,7 @@ def proxy(
     """
     if (url is None) == (not command):
         raise InvalidInputError(
-            "expected a command after --, as in `resilisim mcp proxy --law benchmark -- mcp-server-time`, or --url"
+            "expected a command after --, as in `resilisim mcp proxy --law 0.8 -- mcp-server-time`, or --url"
         )
     if header and url is None:
         raise InvalidInputError("--header is sent to a URL: expected --url")
@@ -235,9 +268,11 @@ def proxy(
         seed=seed,
         record=record,
         required=names_in(required),
-        ordered=not any_order,
+        goal=goal,
+        ordered=False if any_order else None,
         turns=turns,
         fail=fail,
+        checks=checks_in(checks or ()),
         once=names_in(once),
         name=name,
         salt=salt,
@@ -318,6 +353,17 @@ def with_user_as_header(url: str, headers: dict[str, str], called: str = "--url"
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
     address = urlunsplit(parts._replace(netloc=host if port is None else f"{host}:{port}"))
     return address, {"Authorization": f"Basic {basic}", **headers}
+
+
+def checks_in(texts: Iterable[str]) -> dict[str, str]:
+    """Return what texts such as charge_card=list_charges say: for tools the one that tells how often they have run."""
+    checks: dict[str, str] = {}
+    for text in texts:
+        tool, equals, checker = text.partition("=")
+        if not (equals and tool and checker):
+            raise InvalidInputError(f"--checks is {text!r:.80}: expected TOOL=TOOL, such as charge_card=list_charges")
+        checks[tool] = checker
+    return checks
 
 
 def names_in(text: str | None) -> list[str]:

@@ -23,7 +23,7 @@ from resilisim.errors import InvalidInputError, MissingExtraError, install_line,
 from resilisim.evaluation.run.progress import LINE_SECONDS, Progressing
 from resilisim.evaluation.trained import EPISODES, PLAIN, measure_generality, measure_policy
 from resilisim.options import option
-from resilisim.simulator.law import PARTS
+from resilisim.simulator.law import TASK_PARTS
 from resilisim.tables.table import Table
 from resilisim.tasks.benchmark import BENCHMARK_VERSION
 from resilisim.tasks.sources import sample_tasks
@@ -178,7 +178,7 @@ def evaluate(
                     f"option {name}: random libraries bring their own: leave out {name} or --random-tools"
                 )
         _evaluate_generality(
-            *(checkpoint, random_tools, parts or [PLAIN, *PARTS], random_libraries or LIBRARIES),
+            *(checkpoint, random_tools, parts or [PLAIN, *TASK_PARTS], random_libraries or LIBRARIES),
             *(tasks or 4, episodes or EPISODES, as_json),
         )
         return
@@ -214,8 +214,8 @@ def _evaluate_generality(
     checkpoint: str, sizes: list[int], parts: list[str], libraries: int, tasks: int, episodes: int, as_json: bool
 ) -> None:
     for part in parts:
-        if part not in (PLAIN, *PARTS):
-            raise unknown_name("part", part, (PLAIN, *PARTS), "option --part")
+        if part not in (PLAIN, *TASK_PARTS):
+            raise unknown_name("part", part, (PLAIN, *TASK_PARTS), "option --part")
     started = time.perf_counter()
     measured = measure_generality(checkpoint, sizes, parts, libraries, tasks, episodes, Progressing)
     if as_json:

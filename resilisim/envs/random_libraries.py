@@ -31,7 +31,7 @@ from resilisim.simulator.exact.optimum import tabulate
 from resilisim.simulator.exact.reachable import solve_reachable
 from resilisim.simulator.exact.values import Values
 from resilisim.simulator.law import (
-    PARTS,
+    TASK_PARTS,
     Broken,
     Corrupt,
     Drift,
@@ -119,7 +119,7 @@ def random_settings(
         num_tools = round(FEWEST_TOOLS * (MOST_TOOLS / FEWEST_TOOLS) ** draws.uniform())
     if parts is None:
         count = draws.weighted(tuple(NUM_PARTS), tuple(NUM_PARTS.values()))
-        parts = draws.shuffled(PARTS)[:count]
+        parts = draws.shuffled(TASK_PARTS)[:count]
     while True:
         library = default_library() if is_home else _random_library(draws, num_tools)
         law, turns = random_law(draws, library, parts), draws.between(FEWEST_TURNS, MOST_TURNS)

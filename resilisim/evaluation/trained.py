@@ -103,7 +103,7 @@ def measure_generality(
 ) -> dict[str, Any]:
     """Measure a trained policy on random libraries, turns and laws: a row for each size and part, fit for JSON.
 
-    Each row has libraries of its own, each with a law that has the part PLAIN (none) or one of `law.PARTS` in
+    Each row has libraries of its own, each with a law that has the part PLAIN (none) or one of `law.TASK_PARTS` in
     a strength of its own, and tasks that can be solved. Intervals of the share of V* are clustered by library.
     """
     from resilisim.envs.random_libraries import VERSION

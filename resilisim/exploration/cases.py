@@ -17,9 +17,9 @@ from resilisim.exploration.fault_matrix import FaultMatrix, fault_matrix
 from resilisim.exploration.losing_patterns import Attack, Shrunk, find_attack, shrunk
 from resilisim.exploration.watching import Playable
 from resilisim.injection.functions import Injected
+from resilisim.injection.inject_options import Fail, with_lost_answers
 from resilisim.injection.program import Functions, Program
 from resilisim.simulator.draws import Draws, Forced
-from resilisim.simulator.goal import Fail
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import find_task as find_benchmark_task
 from resilisim.tool_library import ToolLibrary
@@ -34,8 +34,8 @@ class Case(Playable):
         name: What it is, in words.
         calls: What it is said beforehand that calls bring, by tool and number of the call: in every play.
         recorded: The episode as it was, if it comes from a run.
-        fails_after: Of a program, whether drawn failures come after the function has run.
-        turned: Of a program, the same with failures on the other side of the run.
+        is_program: Whether it is a program, whose functions have run where their answers are lost.
+        turned: Of a program, the same with failures on the other side of the run, if all are on one.
 
     Example:
         >>> import resilisim
@@ -143,13 +143,15 @@ class Case(Playable):
             # What is forced is checked where the episode begins.
             return Forced({**Forced.of(settings.force).calls, **Forced.of(force).calls})
 
-        def made(fail: Fail, turned: Case | None) -> Case:
+        def made(fail: Fail | None, turned: Case | None) -> Case:
+            law = settings.law if fail is None else with_lost_answers(settings.law, fail, options.get("checks"))
+
             def play(draws: Draws) -> EpisodeRecord:
-                return played.play(draws, fail=fail)
+                return played.play(draws, law=law)
 
             def reproducing(force: Sequence[str]) -> tuple[str, str]:
                 said = {**options, "seed": seed, "force": list(force)}
-                if fail != settings.fail:
+                if fail is not None:
                     said["fail"] = fail
                 arguments = ", ".join(f"{option}={_spelt(value)}" for option, value in said.items())
                 return (
@@ -158,9 +160,11 @@ class Case(Playable):
                 )
 
             name, calls = f"{settings.name}, seed {seed}", Forced.of(settings.force).calls
-            return cls(name, play, reproducing, forced, calls, fails_after=fail == "after", turned=turned)
+            return cls(name, play, reproducing, forced, calls, is_program=True, turned=turned)
 
-        return made(settings.fail, made("before" if settings.fail == "after" else "after", None))
+        share = 0.0 if settings.law.lost_answer is None else settings.law.lost_answer.share
+        other: Fail = "after" if share == 0.0 else "before"
+        return made(None, None if 0.0 < share < 1.0 else made(other, None))
 
     def shrink(self, *, plays: int = 1000, progress: bool | None = None) -> Shrunk:
         """Find the fewest failures that lose an episode, by turning failed calls into successes (delta debugging).

@@ -210,6 +210,7 @@ class Exploring:
             raise self._refusal(record, play.sent)
         self._optimum = None if has_no_ceiling(record) else record["optimum"]
         known = record.get("optimum_knowledge", "observing") == "observing" and not record["optimum_gap"]
+        known = known and not branch.unseen
         self._luck_has_mean_zero = self._luck_has_mean_zero and known and not has_no_ceiling(record)
         if self._to_draw is not None:
             self._drawn.enter(self._share, record["outcome"], record["luck"], record["losses"])
@@ -319,7 +320,7 @@ def outlooks(record: EpisodeRecord, points: Sequence[BranchingPoint]) -> list[Ou
     leaves of it. Where V* is no ceiling (in worlds, or by the tool's own failure) nothing is known.
     """
     lost: dict[str, float] = {}
-    luck, turn, found = 0.0, 0, []
+    luck, turn, found, differs = 0.0, 0, [], False
     for point in points:
         while turn < point.turn:
             step = record["steps"][turn]
@@ -329,7 +330,9 @@ def outlooks(record: EpisodeRecord, points: Sequence[BranchingPoint]) -> list[Ou
             if turn < point.turn:
                 luck += step["luck"]
         chance, value = point.options[point.taken][0], step["action_value"]
-        if "world" in record or step.get("real", False):
+        # From where branches differ in what no agent sees, V* is the mean of several.
+        differs = differs or any(draw.runs and not draw.passes for _, draw in point.options)
+        if differs or "world" in record or step.get("real", False):
             found.append(Outlook(losses=lost))
         else:
             most = value + record["optimum_gap"] - chance * (value + step["luck"])

@@ -115,7 +115,7 @@ class FaultMatrix:
 def fault_matrix(case: Playable, progress: bool | None) -> FaultMatrix:
     """Try one fault of each kind at each call (`Case.matrix`)."""
     steady = case.watch(Steady(case.calls))
-    answers = CORRUPTIONS if case.fails_after is not None else ()
+    answers = CORRUPTIONS if case.is_program else ()
     tried = [fault for fault in _faults(steady, answers) if fault[0].place not in case.calls]
     cells = []
     with Progressing("faults", len(tried), 0, progress) as shown:
@@ -166,7 +166,7 @@ def _cell(case: Playable, draws: Steady, call: Call, fault: str, kind: int, shar
         fault=fault,
         kind=kind,
         lasting=bool(draws.lasting),
-        ran=None if case.fails_after is None or answers else case.fails_after and kind in _AROUND_THE_RUN,
+        ran=made.ran if case.is_program and not answers else None,
         outcome=played.record["outcome"],
         optimum_after=None if has_no_ceiling(played.record) else played.optimum_after(made.turn),
         weight=None if share is None else played.probability * share,

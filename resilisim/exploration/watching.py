@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 from resilisim.evaluation.episode.record import EpisodeRecord
-from resilisim.simulator.draws import CORRUPTED, KEYED, OK, Draws, Forced
+from resilisim.simulator.draws import AFTER, BEFORE, CORRUPTED, KEYED, OK, Draws, Forced
 from resilisim.simulator.messages import Message
 from resilisim.simulator.outcomes import (
     RATE_LIMIT_ERROR,
@@ -20,6 +21,7 @@ from resilisim.simulator.problem import Problem
 from resilisim.simulator.rulebook.build import weighed_errors
 from resilisim.simulator.rulebook.dynamics import Draw
 from resilisim.simulator.rulebook.rules import CORRUPT, DOWN, FAILURE, LIMITED, SLOW, SUCCESS, is_opened
+from resilisim.simulator.rulebook.runs import shown_result
 from resilisim.simulator.state import TURNS_USED, EpisodeState
 
 _OF_THE_LAW = {LIMITED: RATE_LIMIT_ERROR, DOWN: SERVICE_UNAVAILABLE, SLOW: TIMEOUT}
@@ -52,6 +54,7 @@ class Call:
         kind: Number of the law's result.
         chance: How likely that was by what an agent can know, whatever the words: 0 of what was forced and could not
             happen.
+        ran: Whether the tool has run, although its answer is lost.
         faults: What it could have brought instead of success.
         can_be_slow: Whether it could have succeeded, and taken time.
     """
@@ -62,6 +65,7 @@ class Call:
     result: str
     kind: int
     chance: float
+    ran: bool
     faults: tuple[Fault, ...] = field(repr=False)
     can_be_slow: bool = False
 
@@ -95,6 +99,11 @@ class _Watched:
         self.tells_hidden = draws.tells_hidden
         self.calls: list[Call] = []
 
+    @property
+    def unseen(self) -> tuple[int, ...]:
+        """What the state leaves open, and these draws know."""
+        return self._draws.unseen
+
     def draw(
         self, problem: Problem, state: EpisodeState, tool: int, message: Message, key: tuple[int, int], errors: Errors
     ) -> tuple[Draw, Failure | None]:
@@ -104,13 +113,16 @@ class _Watched:
         result = failure.code if failure is not None else OK
         faults = tuple(_faults(problem, state, tool, message, key, errors, chances))
         attempt, turn = state.executions[tool] + 1, state.counters[TURNS_USED] + 1
-        chance = chances.get(draw.result, 0.0)
-        if draw.result == CORRUPT:  # in the way that was said, if one was
+        kind, is_lost = shown_result(draw.result), draw.runs and not draw.passes
+        chance, side = chances.get(kind, 0.0), _sides(problem, state, tool, kind).get(is_lost)
+        if side is not None:
+            result, chance = f"{result}/{AFTER if is_lost else BEFORE}", chance * side
+        if kind == CORRUPT:  # in the way that was said, if one was
             said = self._draws.said(problem.library.names[tool], attempt) or ""
             result = said if said.startswith(CORRUPTED) else CORRUPTED
         can_be_slow = problem.dynamics.numbers.law.latency is not None and chances.get(SUCCESS, 0.0) > 0.0
         name = problem.library.names[tool]
-        self.calls.append(Call(name, attempt, turn, result, draw.result, chance, faults, can_be_slow))
+        self.calls.append(Call(name, attempt, turn, result, kind, chance, is_lost, faults, can_be_slow))
         return draw, failure
 
     def said(self, tool: str, attempt: int) -> str | None:
@@ -141,11 +153,26 @@ def _faults(
         shares = []
         for code, weight in weighed if chances.get(kind, 0.0) > 0.0 else ():
             draw, _ = Forced({(name, attempt): code}).draw(problem, state, tool, message, key, errors)
-            if draw.result == kind:  # a code that the law has a meaning for stands for that alone
+            if shown_result(draw.result) == kind:  # a code that the law has a meaning for stands for that alone
                 shares.append((code, weight))
         total = sum(weight for _, weight in shares)
+        sides = _sides(problem, state, tool, kind)
         for code, weight in shares:
-            yield Fault(code, kind, chances[kind] * weight / total)
+            chance = chances[kind] * weight / total
+            for is_lost, side in sides.items():
+                yield Fault(f"{code}/{AFTER if is_lost else BEFORE}", kind, chance * side)
+            if not sides:
+                yield Fault(code, kind, chance)
+
+
+def _sides(problem: Problem, state: EpisodeState, tool: int, kind: int) -> dict[bool, float]:
+    """Return how likely a failure is to come before the run, or after it, where the law lets both happen."""
+    lost = problem.law.lost_answer
+    share = problem.dynamics.rules.lost_share[tool] if kind in (FAILURE, SLOW) and lost is not None else 0.0
+    if not 0.0 < share < 1.0:
+        return {}
+    share = problem.dynamics.share_lost(replace(state, hidden=()), tool, kind)
+    return {False: 1.0 - share, True: share}
 
 
 def _codes(problem: Problem, state: EpisodeState, tool: int, errors: Errors) -> dict[int, list[tuple[str, float]]]:
@@ -180,6 +207,7 @@ class Steady:
     calls: Mapping[tuple[str, int], str]
     lasting: Mapping[str, tuple[int, str]] = field(default_factory=dict)
     tells_hidden = True
+    unseen: ClassVar[tuple[int, ...]] = ()
 
     def draw(
         self, problem: Problem, state: EpisodeState, tool: int, message: Message, key: tuple[int, int], errors: Errors
@@ -241,8 +269,8 @@ class Playable:
         calls: What it is said beforehand that calls bring, by tool and number of the call: in every play.
         recorded: The episode as it was, if it comes from a run.
         folder: What has to live as long as this.
-        fails_after: Of a program, whether drawn failures come after the function has run.
-        turned: Of a program, the same with failures on the other side of the run.
+        is_program: Whether it is a program, whose functions have run where their answers are lost.
+        turned: Of a program, the same with failures on the other side of the run, if all are on one.
     """
 
     def __init__(
@@ -254,12 +282,12 @@ class Playable:
         calls: Mapping[tuple[str, int], str],
         recorded: EpisodeRecord | None = None,
         folder: object = None,
-        fails_after: bool | None = None,
+        is_program: bool = False,
         turned: Playable | None = None,
     ) -> None:
         self.name, self.calls, self.recorded = name, calls, recorded
         self._play, self._reproducing, self._forced = play, reproducing, forced
-        self.fails_after, self.turned = fails_after, turned
+        self.is_program, self.turned = is_program, turned
         self._folder = folder  # of replies that are kept as long as the case is
 
     def play(self, force: Sequence[str] = ()) -> EpisodeRecord:

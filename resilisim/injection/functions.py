@@ -37,24 +37,27 @@ from resilisim.injection.call import InjectedCall, InjectedFailure, Outcome
 from resilisim.injection.call_arguments import Binder, CallArguments
 from resilisim.injection.folder import InjectionFolder
 from resilisim.injection.inject_options import (
+    Fail,
     Raises,
     check_functions,
+    checked_goal,
     checked_names,
     checked_options,
     checked_text,
     errors_within,
     manners_of,
     raiser_of,
+    with_lost_answers,
 )
 from resilisim.injection.injected_episode import CallsEnded, InjectedEpisode, InjectionSettings
 from resilisim.injection.promises import async_generating, generated, kept, kind_of
 from resilisim.seeding import EVALUATION_SALT
 from resilisim.simulator import FINISH, Law, Message, load_law
-from resilisim.simulator.goal import Fail
-from resilisim.simulator.law import BENCHMARK
+from resilisim.simulator.goal import Counts
 from resilisim.simulator.messages import AGENT_ERROR, STOP
 from resilisim.tool_library import Parameter, Tool, ToolLibrary
 
+DEFAULT_CHANCE: Final = 0.8  # of every call, if no law is named
 PARTS_CALLS: Final = 1000  # for which a law with parts is tabulated
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -398,10 +401,12 @@ def inject(
     seed: int = 0,
     record: str | Path | None = None,
     required: Sequence[str] = (),
-    ordered: bool = True,
+    goal: Counts | None = None,
+    ordered: bool | None = None,
     turns: int | None = None,
     check: Callable[[], object] | None = None,
-    fail: Fail = "before",
+    fail: Fail | None = None,
+    checks: Mapping[str, str] | None = None,
     once: Sequence[str] = (),
     raises: Raises = InjectedFailure,
     dependencies: Mapping[str, Sequence[str]] | None = None,
@@ -418,21 +423,26 @@ def inject(
     Args:
         functions: The functions, or a mapping that names them; more can be added by using what is returned as a
             decorator. Their names are those that they have in the law, the goal and the record.
-        law: What `load_law` takes, among it a number: the chance of every call, whatever came before (0.8). The
-            benchmark's law if omitted. It may have parts: each call is then a message.
+        law: What `load_law` takes, among it a number: the chance of every call, whatever came before; 0.8 if omitted.
+            It may have parts: each call is then a message.
             Without a goal calls do not end: after 10,000, or 1,000 under a law with parts, the law begins anew.
         seed: Episode seed, 0 to 2^63 - 1.
         record: Folder of the record: each call goes to `calls.jsonl` before it is made, and again when it has ended,
             each episode that ended to `episodes.jsonl`. The same arguments add to it; a seed whose episode has ended
             there is refused. None keeps nothing.
-        required: Names of the functions whose answers are the goal. With a goal there are V*, regret, luck and a score.
-        ordered: Whether their first answers have to come in that order.
+        required: Names of the functions of which the goal is. With a goal there are V*, regret, luck and a score.
+        goal: Whether their "answers" are the goal, or their "effects": that each has run with success, whether or not
+            its answer came through. Effects if there is a `check`, which then alone decides the outcome.
+        ordered: Whether their first answers have to come in that order: they have if omitted. Effects have none.
         turns: Calls that there are for the goal, 10 if omitted; one more raises `EpisodeEnded`. Without a goal there is
             no limit.
         check: Called at the end of the episode: whether the state of things is as it should be. AssertionError says no;
             what else it raises says no, too, and goes on. It is not asked if the program has raised something.
-        fail: Whether an injected failure comes "before" the function runs, or "after" it ran, when its answer is lost.
-            What refuses a call, such as a rate limit or an outage, comes before it in any case.
+        fail: Whether an injected failure comes "before" the function runs, or "after" it ran, when its answer is lost:
+            short for a law whose part `lost_answer` has share 0 or 1. If omitted the law says it. What refuses a call,
+            such as a rate limit or an outage, comes before it in any case.
+        checks: For functions the one that tells how often they have run, {"charge_card": "list_charges"}: where answers
+            are lost, V* is that of a program that may look there first.
         once: Names of functions that must not run twice, such as one that charges a card.
         raises: What an injected failure is raised as: an exception class that takes a text, a function that makes an
             exception from an `InjectedFailure`, or one of both for each code ({"TIMEOUT": TimeoutError}). "hang" does
@@ -463,28 +473,29 @@ def inject(
         charged 5
         OPERATION_FAILED
     """
-    goal, only_once = checked_names("required", required), checked_names("once", once)
-    if check is not None and not goal:
+    needed, only_once = checked_names("required", required), checked_names("once", once)
+    if check is not None and not needed:
         raise InvalidInputError("a check of the end state needs a goal: expected required=[...]")
-    if turns is not None and not goal:
+    if turns is not None and not needed:
         raise InvalidInputError("turns limit the calls towards a goal: expected required=[...]")
-    if only_once and not goal:
+    if only_once and not needed:
         raise InvalidInputError("once says what spoils a goal: expected required=[...]")
     check_functions(functions)
-    needs = checked_options(fail, check, ordered, record, dependencies)
-    failure_model = BENCHMARK if law is None else load_law(law)
-    if failure_model.latency is not None and failure_model.latency.budget is not None and not goal:
+    needs = checked_options(check, record, dependencies)
+    counts, in_order = checked_goal(goal, check, ordered)
+    failure_model = with_lost_answers(load_law(DEFAULT_CHANCE if law is None else law), fail, checks)
+    if failure_model.latency is not None and failure_model.latency.budget is not None and not needed:
         raise InvalidInputError("a budget of time ends an episode, which needs a goal: expected required=[...]")
-    allowed = 10 if goal else PARTS_CALLS if failure_model.parts else MAX_TURNS
+    allowed = 10 if needed else PARTS_CALLS if failure_model.parts else MAX_TURNS
     settings = InjectionSettings(
         law=failure_model,
         seed=checked(Seed, "seed", seed),
         directory=None if record is None else Path(record),
-        required=goal,
-        ordered=ordered,
+        required=needed,
+        counts=counts,
+        ordered=in_order,
         turns=allowed if turns is None else checked(Turns, "turns", turns),
         check=check,
-        fail=fail,
         once=only_once,
         raises=raiser_of(raises, failure_model),
         dependencies=needs,

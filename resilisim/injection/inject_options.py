@@ -4,32 +4,74 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Final, TypeAlias, cast, get_args
+from typing import Any, Final, Literal, TypeAlias, cast, get_args
 
 from resilisim.errors import InvalidInputError, one_line, shown_value, unknown_name
 from resilisim.injection.call import InjectedFailure, Raiser
 from resilisim.injection.promises import kind_of
-from resilisim.simulator import Law
-from resilisim.simulator.goal import Fail
+from resilisim.inputs import validated
+from resilisim.simulator import Law, LostAnswer
+from resilisim.simulator.goal import Counts
 from resilisim.tool_library.tool import standard_error_specs
 
+# When failures come, in short: before the function has run, or after it, when its answer alone is lost.
+Fail = Literal["before", "after"]
 
-def checked_options(
-    fail: object, check: object, ordered: object, record: object, dependencies: object
-) -> dict[str, tuple[str, ...]]:
+
+def with_lost_answers(law: Law, fail: object = None, checks: object = None) -> Law:
+    """Return a law under which no answer is lost (fail="before"), or that of every failure ("after").
+
+    Args:
+        law: The law; without `fail` it says what is lost.
+        fail: One of the two, which stand for the shares 0 and 1 of `LostAnswer`.
+        checks: For functions the one that tells how often they have run, as there; None leaves that to the law.
+
+    Raises:
+        InvalidInputError: One of them is none.
+    """
+    if fail is not None and fail not in get_args(Fail):
+        raise unknown_name("fail", fail, get_args(Fail))
+    if not isinstance(checks or {}, Mapping):
+        raise InvalidInputError(
+            f"checks is {shown_value(checks)}: expected a mapping such as {{'charge_card': 'list_charges'}}"
+        )
+    part = law.lost_answer or LostAnswer(0.0)
+    if fail is not None:
+        part = replace(part, share=float(fail == "after"), tools=None)
+    if checks:
+        part = validated(LostAnswer, {**asdict(part), "checks": checks}, "checks")
+    return replace(law, lost_answer=part if part.share > 0.0 else None)
+
+
+def checked_goal(goal: object, check: object, ordered: object) -> tuple[Counts, bool]:
+    """Return what counts, and whether it has to come in order: of effects an end state does not tell that.
+
+    Raises:
+        InvalidInputError: There is no such goal, or an order is asked for that it has not.
+    """
+    counts: object = goal
+    if goal is None:
+        counts = "answers" if check is None else "effects"
+    if counts not in get_args(Counts):
+        raise unknown_name("goal", counts, get_args(Counts))
+    if ordered is not None and not isinstance(ordered, bool):
+        raise InvalidInputError(f"ordered is {shown_value(ordered)}: expected True or False")
+    if ordered and counts == "effects":
+        why = "" if goal is not None else ", which is the goal where there is a check"
+        raise InvalidInputError(f"ordered=True: effects have no order{why}: expected goal='answers'")
+    return cast("Counts", counts), counts == "answers" if ordered is None else ordered
+
+
+def checked_options(check: object, record: object, dependencies: object) -> dict[str, tuple[str, ...]]:
     """Refuse options of `inject` that are not of their kind, and return the dependencies.
 
     Raises:
         InvalidInputError: One of them is not.
     """
-    if fail not in get_args(Fail):
-        raise unknown_name("fail", fail, get_args(Fail))
     if check is not None and (not callable(check) or kind_of(check) != "plain"):
         raise InvalidInputError(f"check is {shown_value(check)}: expected a function that answers at once")
-    if not isinstance(ordered, bool):
-        raise InvalidInputError(f"ordered is {shown_value(ordered)}: expected True or False")
     if record is not None and (not isinstance(record, str | Path) or not str(record).strip() or record == Path()):
         raise InvalidInputError(f"record is {shown_value(record)}: expected the path of a folder")
     if not isinstance(dependencies or {}, Mapping):

@@ -33,7 +33,7 @@ from resilisim.injection.call import (
 )
 from resilisim.injection.call_arguments import LONGEST_ARGUMENTS, CallArguments
 from resilisim.injection.folder import CALL_SCHEMA, UNKNOWN_END, InjectionFolder
-from resilisim.injection.inject_options import ANSWERED, Manner
+from resilisim.injection.inject_options import ANSWERED, Fail, Manner, with_lost_answers
 from resilisim.policies.base import call_message
 from resilisim.provenance import content_hash
 from resilisim.run_folder import OpenLine
@@ -43,10 +43,11 @@ from resilisim.simulator.compiled import draw_bits, episode_luck_key, tool_luck_
 from resilisim.simulator.draws import KEYED, Draws, Forced
 from resilisim.simulator.exact import Judge
 from resilisim.simulator.exact.optimum import start_optimum
-from resilisim.simulator.goal import Fail
+from resilisim.simulator.goal import Counts
 from resilisim.simulator.outcomes import Errors
 from resilisim.simulator.problem import is_awaiting_closing, is_done, outcome
-from resilisim.simulator.rulebook.rules import CORRUPT, FAILURE, RESULTS, has_run
+from resilisim.simulator.rulebook.rules import CORRUPT, FAILURE, RESULTS, UNANSWERED, UNANSWERED_LATE
+from resilisim.simulator.rulebook.runs import has_run
 from resilisim.simulator.scoring import score_episode
 from resilisim.simulator.state import RAN_AGAIN, SPOILT, EpisodeState
 from resilisim.tasks.task import complexity_of
@@ -55,6 +56,7 @@ from resilisim.tool_library.tool import standard_error_specs
 
 TASK_TYPE: Final = "own_program"
 PROMPT_TYPE: Final = "own program"
+_LOST_ANSWERS: Final = (RESULTS[UNANSWERED], RESULTS[UNANSWERED_LATE])
 
 
 class CallsEnded(EpisodeEnded):
@@ -96,10 +98,10 @@ class InjectionSettings:
     seed: int
     directory: Path | None
     required: tuple[str, ...]
+    counts: Counts
     ordered: bool
     turns: int
     check: Callable[[], object] | None
-    fail: Fail
     once: tuple[str, ...]
     raises: Raiser
     dependencies: Mapping[str, Sequence[str]] = field(hash=False)
@@ -113,7 +115,9 @@ class InjectionSettings:
     def with_dependencies(self, tools: Mapping[str, Tool]) -> list[Tool]:
         """Return the tools, each with what it depends on, and with the errors that the law draws if it says which."""
         depended_on = itertools.chain(*self.dependencies.values())
-        for name in (*self.dependencies, *self.required, *self.once, *depended_on):
+        lost = self.law.lost_answer
+        checked = itertools.chain(*(lost.checks.items() if lost is not None else ()))
+        for name in (*self.dependencies, *self.required, *self.once, *depended_on, *checked):
             if name not in tools:
                 raise unknown_name("function", name, tools)
         known, codes = standard_error_specs(), self.law.errors
@@ -122,6 +126,11 @@ class InjectionSettings:
             replace(tool, dependencies=tuple(self.dependencies.get(name, ())), errors=errors or tool.errors)
             for name, tool in tools.items()
         ]
+
+    @property
+    def check_decides(self) -> bool:
+        """Whether the check of the end state alone says how an episode has come out."""
+        return self.check is not None and self.counts == "effects"
 
     @property
     def rules(self) -> EndRules:
@@ -133,9 +142,9 @@ class InjectionSettings:
         """What records say of the goal."""
         return {
             "required": list(self.required),
+            "counts": self.counts,
             "ordered": self.ordered,
             "once": list(self.once),
-            "fail": self.fail,
             "check": self.check is not None,
         }
 
@@ -199,7 +208,7 @@ class InjectedEpisode:
         self._library = library
         self._attempts = Counter[str]()
         self.has_goal = bool(settings.required)
-        goal = Goal(settings.required or library.names[:1], settings.ordered, settings.once, settings.fail)
+        goal = Goal(settings.required or library.names[:1], settings.ordered, settings.once, settings.counts)
         self._problem: Problem = build_problem(library, goal, settings.law, settings.rules)
         # The draws are the same whatever is asked of the functions, so that modes and goals can be compared.
         self._instance_id = f"task_{content_hash(['inject', sorted(library.names)])[:16]}"
@@ -243,10 +252,11 @@ class InjectedEpisode:
 
     def _optimum(self, fail: Fail) -> float | None:
         """Return V* of the start if failures came before the functions run, or after; None where it is not known."""
-        goal = self._problem.goal
-        other = replace(goal, fail=fail) if goal.once else goal
+        problem, law = self._problem, self._problem.law
+        if problem.goal.once or problem.goal.counts == "effects":
+            law = with_lost_answers(law, fail)
         try:
-            return start_optimum(build_problem(self._library, other, self._problem.law, self._problem.rules))
+            return start_optimum(build_problem(self._library, problem.goal, law, problem.rules))
         except ExactLimitError:  # of the other one, which decides nothing here
             return None
 
@@ -267,9 +277,7 @@ class InjectedEpisode:
         self._attempts[name] += 1
         self._num_drawn += 1
         failure = None if event.failure is None else (event.failure.code, event.failure.message)
-        runs = event.failure is None or has_run(
-            self._problem.dynamics.rules, RESULTS.index(event.result or RESULTS[FAILURE])
-        )
+        runs = event.failure is None or (event.result is not None and has_run(RESULTS.index(event.result)))
         attempt = event.attempt or 1
         is_corrupt = event.result == RESULTS[CORRUPT]
         drawn = DrawnCall(
@@ -377,7 +385,7 @@ class InjectedEpisode:
         if begun.step is not None:
             step = self._steps[begun.step]
             step["success"], step["error"] = became == "ok", error
-        if failure is not None and drawn.failure is None:
+        if failure is not None and (drawn.failure is None or (drawn.runs and self._is_tracked(name))):
             self._refuse(begun, failure)
         self.calls.append(call)
         self._write(call, opened or begun.opened)
@@ -480,7 +488,7 @@ class InjectedEpisode:
         if not new:
             return
         problem = self._problem
-        if problem.dynamics.has_sections:
+        if set(problem.law.parts) - {"lost_answer"} or problem.law.equivalents:
             raise InvalidInputError(
                 f"{new[0].name!r} has come by: expected all functions at the beginning under a law with parts"
             )
@@ -537,7 +545,7 @@ class InjectedEpisode:
     def _judged(self, before: EpisodeState, event: Event, veto: str | None = None) -> StepRecord:
         """Add the step of a message to the record, and return it."""
         message, after = event.message, self._state
-        judgement = self._judge.judge(before, message, after, None if veto is None else 0)
+        judgement = self._judge.judge(before, message, after, self._decided(after, veto))
         label = None
         if judgement.regret > REGRET_TOLERANCE:
             spoils = after.counters[SPOILT] & ~before.counters[SPOILT] & RAN_AGAIN
@@ -549,6 +557,17 @@ class InjectedEpisode:
             happened["seconds"] = event.seconds
         return self._builder.add(message.text, message.kind, message.tool, worth_of(judgement, label), **happened)
 
+    def _decided(self, after: EpisodeState, veto: str | None) -> int | None:
+        """Return how an episode has come out, if somebody else says so than its state."""
+        if after.ended_by is None or (veto is None and not self._settings.check_decides):
+            return None
+        decided = int(veto is None)
+        return None if decided == outcome(self._problem, after) else decided
+
+    def _is_tracked(self, name: str) -> bool:
+        """Return whether it makes a difference that a function has run whose answer is lost."""
+        return bool(self._problem.dynamics.rules.is_tracked[self._library.index(name)])
+
     def _reason(self, before: EpisodeState, message: Message, veto: str | None) -> str:
         if veto is not None and is_done(self._problem, before):
             return veto
@@ -556,16 +575,19 @@ class InjectedEpisode:
 
     def _scored(self, veto: str | None) -> None:
         settings, state = self._settings, self._state
+        lost = _LOST_ANSWERS if settings.counts == "effects" else ()
         executions = [
-            (step["tool"] or "", bool(step["success"]), step.get("result"))
+            (step["tool"] or "", bool(step["success"]) or step.get("result") in lost, step.get("result"))
             for step in self._steps
             if step["attempt"] is not None
         ]
         ended_by, law = state.ended_by or "completion", self._problem.law.to_mapping()
         judged = score_episode(settings.required, (), TASK_TYPE, executions, ended_by, law, settings.ordered)
         score = judged.to_mapping()
-        reached, ran_once = outcome(self._problem, state), not state.counters[SPOILT] & RAN_AGAIN
-        if score["level"] == "full_success" and not (reached and veto is None):
+        reached, ran_once = outcome(self._problem, state), self._problem.dynamics.has_run_well(state)
+        if veto is None and (reached or settings.check_decides):
+            score["level"] = "full_success"
+        elif score["level"] == "full_success":
             score["level"] = "partial_success"
         score["grade"] = {
             "correct": score["level"] == "full_success",

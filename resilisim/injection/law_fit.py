@@ -25,7 +25,8 @@ from resilisim.injection.folder import CALLS_NAME, UNKNOWN_END
 from resilisim.injection.law_signs import FittedCalls, errors_differ, signs_of_order, what_order_hides
 from resilisim.inputs import validated
 from resilisim.run_folder import MANIFEST_NAME, load_manifest, read_json_lines
-from resilisim.simulator.law import Duration, Latency, Law
+from resilisim.simulator.law import Duration, Latency, Law, LostAnswer
+from resilisim.simulator.rulebook.rules import RESULTS, UNANSWERED, UNANSWERED_LATE
 from resilisim.statistics.estimates import fields_to_json
 from resilisim.statistics.product_rates import Bounded, fit_product_rates
 from resilisim.tool_library import ToolLibrary
@@ -41,6 +42,7 @@ PERCENTILES = (50, 90)
 GIVEN_UP = ("cancelled", "CancelledError", "KeyboardInterrupt", "GeneratorExit", GONE[0], UNKNOWN_END)
 _SHARES = 10  # durations that a law's latency has
 _DIGITS = 6
+_LOST_ANSWERS = (RESULTS[UNANSWERED], RESULTS[UNANSWERED_LATE])
 
 
 class CallLine(TypedDict, total=False):
@@ -194,6 +196,8 @@ class _Reading:
         self.outcomes = Counter[str]()
         self.dependencies: dict[str, tuple[str, ...]] = {}
         self.has_order = False
+        self.sides = Counter[bool]()  # injected failures, by whether the function had run
+        self._loses_answers = False
         self._failures = failures
         self._library = library
 
@@ -207,14 +211,16 @@ class _Reading:
             arguments = read_manifest(folder)["arguments"]
             self._depend(library_of_run(arguments, self._library, folder))
             for record in read_records(folder):
-                self._take(_of_episode(record["steps"]), {}, True)
+                self._take(_of_episode(record["steps"]), True)
         else:
             raise StoreError(
                 f"{source} holds no recorded calls: expected a folder with {CALLS_NAME} or {EPISODES_NAME}"
             )
 
     def _read_calls(self, path: Path, arguments: Mapping[str, Any]) -> None:
-        program = arguments.get("inject") or {}
+        program = dict(arguments.get("inject") or {})
+        law = (arguments.get("environment") or {}).get("law") or {}
+        self._loses_answers = program.get("fail") == "after" or "lost_answer" in law
         if self._library is not None:
             self._depend(self._library)
         elif program:
@@ -228,14 +234,14 @@ class _Reading:
             else:
                 alone.append(call)
         for calls in (episodes if self._failures == "real" else _of_other_draws(episodes)).values():
-            self._take(calls, program, True)
+            self._take(calls, True)
         for call in alone:
-            self._take([call], program, False)
+            self._take([call], False)
 
     def _depend(self, library: ToolLibrary) -> None:
         self.dependencies |= {name: tuple(library.dependencies(name)) for name in library.names}
 
-    def _take(self, calls: Iterable[CallLine], program: Mapping[str, Any], has_order: bool) -> None:
+    def _take(self, calls: Iterable[CallLine], has_order: bool) -> None:
         """Take the calls of an episode, in order."""
         status: dict[str, bool] = {}
         failures = Counter[str]()
@@ -244,7 +250,9 @@ class _Reading:
         for position, call in enumerate(calls):
             tool, outcome = call["tool"], _outcome(call)
             self.outcomes[outcome] += 1
-            success = self._counts(call, outcome, program)
+            success = self._counts(call, outcome)
+            if outcome == "injected" and self._failures == "injected" and not call.get("forced"):
+                self.sides[call.get("ran", False)] += 1
             if success is not None:
                 unmet = [status.get(needed) for needed in self.dependencies.get(tool, ())]
                 counts = (failures.total(), unmet.count(False), unmet.count(None))
@@ -259,7 +267,7 @@ class _Reading:
                 status[tool] = done or status.get(tool, False)
                 failures[tool] += not done
 
-    def _counts(self, call: CallLine, outcome: Outcome, program: Mapping[str, Any]) -> bool | None:
+    def _counts(self, call: CallLine, outcome: Outcome) -> bool | None:
         """Return whether a call was a success in the sense that is asked for; None if it says nothing about it."""
         if call.get("forced") or outcome == "misuse" or (call["error"] in GIVEN_UP and self._failures != "injected"):
             return None
@@ -268,7 +276,7 @@ class _Reading:
         if self._failures == "real":
             return None if outcome == "injected" and not call.get("ran", True) else outcome != "real"
         # A function that ran and failed hides whether its answer would have been lost afterwards.
-        return None if outcome == "real" and program.get("fail") == "after" else outcome != "injected"
+        return None if outcome == "real" and self._loses_answers else outcome != "injected"
 
 
 def _of_other_draws(episodes: Mapping[int, list[CallLine]]) -> dict[int, list[CallLine]]:
@@ -298,7 +306,8 @@ def _of_episode(steps: Iterable[Mapping[str, Any]]) -> Iterator[CallLine]:
         if step["attempt"] is not None:
             outcome = "ok" if step["success"] else "real" if step.get("real") else "injected"
             measured = {"seconds": step["seconds"]} if "seconds" in step else {}
-            line = {"tool": step["tool"], "error": step["error"], "outcome": outcome, "ran": outcome != "injected"}
+            ran = outcome != "injected" or step.get("result") in _LOST_ANSWERS
+            line = {"tool": step["tool"], "error": step["error"], "outcome": outcome, "ran": ran}
             line |= {"forced": step.get("forced", False)}
             yield cast("CallLine", line | {"position": position} | measured)
 
@@ -333,9 +342,15 @@ def _fitted(reading: _Reading, latency: bool, name: str) -> FittedLaw:
         bases={row.tool: round(row.base.value, _DIGITS) for row in tools},
         errors=dict(errors.most_common()),
         latency=_latency(calls) if latency else None,
+        lost_answer=_lost_answer(reading.sides),
     )
     warnings += _untold(reading, tools, law, factors)
     return FittedLaw(law, len(calls), tools, factor_estimates, tuple(warnings))
+
+
+def _lost_answer(sides: Counter[bool]) -> LostAnswer | None:
+    """Return how many of the injected failures came after the run; none if none did, or nobody wrote it down."""
+    return LostAnswer(round(sides[True] / sides.total(), _DIGITS)) if sides[True] else None
 
 
 def _tool(name: str, calls: Sequence[RecordedCall], base: Bounded) -> FittedTool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, Protocol
+from typing import ClassVar, Final, Protocol
 
 from resilisim.errors import InvalidInputError, unknown_name
 from resilisim.seeding import PURPOSE_FAILURE, PURPOSE_SUCCESS
@@ -36,6 +36,7 @@ from resilisim.simulator.rulebook.luck import (
     draw_error,
     draw_result,
     failing_bits,
+    is_lost,
 )
 from resilisim.simulator.rulebook.rules import (
     ACCESS_FAILURE,
@@ -48,10 +49,13 @@ from resilisim.simulator.rulebook.rules import (
     RESULTS,
     SLOW,
     SUCCESS,
+    UNANSWERED,
+    UNANSWERED_LATE,
     clean_threshold,
     law_threshold,
     time_limit,
 )
+from resilisim.simulator.rulebook.runs import shown_result
 from resilisim.simulator.state import TURNS_USED, EpisodeState
 from resilisim.tool_library import ErrorSpec, ToolLibrary
 
@@ -77,6 +81,14 @@ class Draws(Protocol):
 
     tells_hidden: bool
 
+    @property
+    def unseen(self) -> tuple[int, ...]:
+        """What the state leaves open and whoever draws knows, as `EpisodeState.hidden` has it.
+
+        Empty if there is no such thing. The state in which an episode has ended tells it.
+        """
+        ...
+
     def draw(
         self, problem: Problem, state: EpisodeState, tool: int, message: Message, key: tuple[int, int], errors: Errors
     ) -> tuple[Draw, Failure | None]:
@@ -101,6 +113,7 @@ class Keyed:
     """Draws by the key of the episode: the same for every agent, each a function of tool and number of the call."""
 
     tells_hidden = True
+    unseen: tuple[int, ...] = ()
 
     def draw(
         self, problem: Problem, state: EpisodeState, tool: int, message: Message, key: tuple[int, int], errors: Errors
@@ -130,13 +143,20 @@ class Keyed:
         draw = Draw(result, ticks) if ticks else UNTIMED[result]
         if result != SUCCESS:
             return draw, shown_failure(problem, state, tool, draw, error, key, errors)
-        if not rules.shows_payload and rules.is_validator[tool]:
-            draw = Draw(result, ticks, dynamics.true_findings(state))
+        if (not rules.shows_payload and rules.is_validator[tool]) or rules.is_checker[tool]:
+            draw = told_draw(problem, state, tool, draw)
         return draw, None
 
     def said(self, tool: str, attempt: int) -> str | None:
         """Return what was said beforehand of a call (`Draws.said`)."""
         return None
+
+
+def told_draw(problem: Problem, state: EpisodeState, tool: int, draw: Draw) -> Draw:
+    """Return the draw of a success with what it tells, where that is known."""
+    dynamics = problem.dynamics
+    findings = dynamics.true_findings(state) if dynamics.rules.is_validator[tool] else 0
+    return replace(draw, findings=findings, told=dynamics.true_told(state, tool))
 
 
 KEYED: Final = Keyed()
@@ -177,7 +197,8 @@ class Branch:
 
     A given one is asked for wherever more than one thing can happen by what an agent can know (`Dynamics.draws`);
     durations that count and the findings of a validator are told apart, too. Nothing is hidden: an episode on a branch
-    is one as agents know it.
+    is one as agents know it. But for what has run: a failure before the run and one after it are two results, which
+    agents do not tell apart, and what they are told later of runs is what happened here.
 
     Attributes:
         results: What the first branching points bring.
@@ -199,6 +220,7 @@ class Branch:
     beyond: Callable[[Sequence[tuple[float, Draw]]], int] = likeliest
     points: list[BranchingPoint] = field(default_factory=list)
     tells_hidden: bool = field(default=False, init=False)
+    unseen: tuple[int, ...] = field(default=(), init=False)
 
     @classmethod
     def of_texts(cls, texts: Iterable[str]) -> Branch:
@@ -212,10 +234,7 @@ class Branch:
     def to_texts(self) -> list[str]:
         """Return what the branching points have brought: "failure"; with ticks and findings "success 3 0"."""
         draws = (point.draw for point in self.points)
-        return [
-            RESULTS[draw.result] + (f" {draw.ticks} {draw.findings}" if draw.ticks or draw.findings else "")
-            for draw in draws
-        ]
+        return [" ".join(map(str, (RESULTS[draw.result], *_numbers_of(draw)))) for draw in draws]
 
     @property
     def probability(self) -> float:
@@ -233,7 +252,7 @@ class Branch:
         Raises:
             InvalidInputError: What is given for it cannot happen.
         """
-        options = problem.dynamics.draws(state, tool, message)
+        options = self._options(problem, state, tool, message)
         taken = 0
         if len(options) > 1:
             name, attempt = problem.library.names[tool], state.executions[tool] + 1
@@ -241,11 +260,32 @@ class Branch:
             turn = state.counters[TURNS_USED] + 1
             self.points.append(BranchingPoint(name, attempt, turn, tuple(options), taken))
         draw = _timed(problem, state, tool, options[taken][1], key)
+        if self.unseen:
+            self.unseen = problem.dynamics.after(replace(state, hidden=self.unseen), message, tool, draw).hidden
         return draw, shown_failure(problem, state, tool, draw, _error(problem, state, tool, draw, key), key, errors)
 
     def said(self, tool: str, attempt: int) -> str | None:
         """Return what was said beforehand of a call (`Draws.said`)."""
         return None
+
+    def _options(self, problem: Problem, state: EpisodeState, tool: int, message: Message) -> list[tuple[float, Draw]]:
+        """Return what a call can bring, given what has run here."""
+        dynamics = problem.dynamics
+        if dynamics.rules.at_lost < 0:
+            return dynamics.draws(state, tool, message)
+        self.unseen = self.unseen or (0,) * dynamics.rules.num_hidden
+        known = dynamics.told_of_runs(state, self.unseen)
+        told = dynamics.true_told(replace(state, hidden=self.unseen), tool)
+        options: dict[Draw, float] = {}
+        for chance, draw in dynamics.draws(known, tool, message):
+            share = dynamics.share_lost(known, tool, draw.result) if dynamics.rules.is_tracked[tool] else 0.0
+            if share > 0.0:
+                after = UNANSWERED if draw.result == FAILURE else UNANSWERED_LATE
+                options[replace(draw, result=after)] = chance * share
+            if share < 1.0:
+                happened = replace(draw, told=told) if draw.result == SUCCESS else draw
+                options[happened] = options.get(happened, 0.0) + chance * (1.0 - share)
+        return [(chance, draw) for draw, chance in options.items()]
 
     def _chosen(self, options: Sequence[tuple[float, Draw]], where: str) -> int:
         number = len(self.points)
@@ -261,17 +301,25 @@ class Branch:
 
 def _draw_of(text: str) -> Draw:
     name, *numbers = text.split(" ")
-    if name not in RESULTS or len(numbers) not in (0, 2) or not all(map(str.isdecimal, numbers)):
+    if name not in RESULTS or len(numbers) not in (0, 2, 3) or not all(map(str.isdecimal, numbers)):
         raise InvalidInputError(
             f"branch holds {text!r:.60}: expected one of {', '.join(RESULTS)}, perhaps with numbers"
         )
-    ticks, findings = map(int, numbers or ("0", "0"))
-    return Draw(RESULTS.index(name), ticks, findings)
+    ticks, findings, told = map(int, (*numbers, *["0"] * (3 - len(numbers))))
+    return Draw(RESULTS.index(name), ticks, findings, told)
+
+
+def _numbers_of(draw: Draw) -> tuple[int, ...]:
+    """Return what a record holds of a draw beside its result."""
+    if draw.told:
+        return draw.ticks, draw.findings, draw.told
+    return (draw.ticks, draw.findings) if draw.ticks or draw.findings else ()
 
 
 OK: Final = "ok"
 CORRUPTED: Final = "corrupt"  # also in one way, "corrupt:stale"
 SLOWEST: Final = "slow"  # a success that takes as long as one can
+BEFORE, AFTER = "before", "after"  # of the run of a tool, behind the code of a failure
 _FORCED = re.compile(r"(?P<tool>.+)#(?P<attempt>[0-9]{1,9})=(?P<result>[^=]+)", re.DOTALL)
 _EXPECTED = "TOOL#NUMBER=RESULT, such as network_fetcher#2=TIMEOUT or network_fetcher#1=ok"
 
@@ -282,7 +330,8 @@ class Forced:
 
     Attributes:
         calls: By tool and number of the call, from 1: "ok", "corrupt" or "corrupt:KIND" (`law.Corrupt`), "slow", or the
-            code of an error.
+            code of an error. "TIMEOUT/after" is one that comes after the tool has run, "TIMEOUT/before" one before;
+            else the key says which.
 
     Example:
         >>> from resilisim import default_library
@@ -297,6 +346,7 @@ class Forced:
 
     calls: Mapping[tuple[str, int], str]
     tells_hidden = True
+    unseen: ClassVar[tuple[int, ...]] = ()
 
     @classmethod
     def of(cls, texts: Iterable[str], library: ToolLibrary | None = None) -> Forced:
@@ -359,12 +409,19 @@ class Forced:
         spec = self._spec(problem, tool, wanted, errors)
         dynamics = problem.dynamics
         if spec is None:
-            result = CORRUPT if wanted.partition(":")[0] == CORRUPTED else SUCCESS
-            findings = dynamics.true_findings(state) if dynamics.rules.is_validator[tool] else 0
-            ticks = _most_ticks(problem, state) if wanted == SLOWEST else 0
-            return replace(_timed(problem, state, tool, Draw(result, ticks, findings), key), forced=True), None
-        draw = replace(_timed(problem, state, tool, Draw(_result_of(problem, tool, wanted)), key), forced=True)
-        if draw.result in (LIMITED, DOWN, SLOW):
+            drawn = told_draw(problem, state, tool, Draw(CORRUPT if wanted.partition(":")[0] == CORRUPTED else SUCCESS))
+            if wanted == SLOWEST:
+                drawn = replace(drawn, ticks=_most_ticks(problem, state))
+            return replace(_timed(problem, state, tool, drawn, key), forced=True), None
+        code, _, side = wanted.partition("/")
+        result = _result_of(problem, tool, code)
+        if result in (FAILURE, SLOW):
+            is_broken = dynamics.rules.at_broken >= 0 and state.hidden and state.hidden[dynamics.rules.at_broken + tool]
+            by_key = not is_broken and is_lost(dynamics.rules, tool, *key, attempt)
+            if side == AFTER or (by_key and side != BEFORE):
+                result = UNANSWERED if result == FAILURE else UNANSWERED_LATE
+        draw = replace(_timed(problem, state, tool, Draw(result), key), forced=True)
+        if draw.result in (LIMITED, DOWN, SLOW, UNANSWERED_LATE):
             return draw, shown_failure(problem, state, tool, draw, OTHER_ERROR, key, errors)
         return draw, Failure(spec.code, filled(spec, draw_bits(*key, attempt, PURPOSE_FAILURE)))
 
@@ -383,9 +440,14 @@ class Forced:
         successes = [OK, SLOWEST] if dynamics.numbers.law.latency is not None else [OK]
         if dynamics.rules.corrupt_chance[tool] > 0.0:
             successes += [CORRUPTED, *(f"{CORRUPTED}:{kind}" for kind in (*CORRUPTIONS, OVERSIZED))]
-        if result not in specs and result not in successes:
-            raise unknown_name("result", result, [*successes, *specs], f"force of {described.name}")
-        return specs.get(result)
+        code, slash, side = result.partition("/")
+        if slash and (code in successes or side not in (BEFORE, AFTER)):
+            raise InvalidInputError(
+                f"force of {described.name} is {result!r:.80}: expected an error code with /{BEFORE} or /{AFTER}"
+            )
+        if code not in specs and code not in successes:
+            raise unknown_name("result", code, [*successes, *specs], f"force of {described.name}")
+        return specs.get(code)
 
 
 def _result_of(problem: Problem, tool: int, code: str) -> int:
@@ -419,7 +481,7 @@ def _timed(problem: Problem, state: EpisodeState, tool: int, draw: Draw, key: tu
     if draw.ticks or draw.result in (LIMITED, DOWN, REFUSED) or problem.dynamics.numbers.law.latency is None:
         return draw
     limit = time_limit(rules, state.parts or NOTHING)
-    if draw.result == SLOW:
+    if draw.result in (SLOW, UNANSWERED_LATE):
         return replace(draw, ticks=limit)
     ticks = draw_duration(rules, *key, state.executions[tool])
     return replace(draw, ticks=ticks if limit < 0 else min(ticks, limit))
@@ -427,15 +489,16 @@ def _timed(problem: Problem, state: EpisodeState, tool: int, draw: Draw, key: tu
 
 def _error(problem: Problem, state: EpisodeState, tool: int, draw: Draw, key: tuple[int, int]) -> int:
     """Return the number of the error that a failure shows by the key, whose draw may have been another one."""
-    if draw.result not in (FAILURE, INPUT_FAILURE, ACCESS_FAILURE):
+    result = shown_result(draw.result)
+    if result not in (FAILURE, INPUT_FAILURE, ACCESS_FAILURE):
         return OTHER_ERROR
     dynamics, attempt = problem.dynamics, state.executions[tool]
     rules, numbers = dynamics.rules, dynamics.numbers
-    if draw.result == FAILURE:
+    if result == FAILURE:
         threshold = law_threshold(rules, numbers.tables, state.status, state.counters, tool)
         bits = failing_bits(draw_bits(*key, attempt, PURPOSE_SUCCESS), threshold)
         if bits < clean_threshold(rules, numbers.tables, state.counters, tool):
             return OF_DEPENDENCIES
         if rules.at_block < 0:
             return OTHER_ERROR
-    return draw_error(rules, numbers.luck, state.status, tool, *key, attempt, draw.result)
+    return draw_error(rules, numbers.luck, state.status, tool, *key, attempt, result)

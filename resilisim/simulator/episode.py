@@ -168,17 +168,16 @@ class Episode:
         tool, key = self._called(message)
         draw, failure = self._draws.draw(problem, state, tool, message, key, self._errors)
         output: Mapping[str, Any] = {}
-        if failure is not None:
-            pass
-        elif self._workspace is not None:
+        if self._workspace is not None and draw.runs:
             try:
                 output = called(self._workspace, message.tool or "", message.parameters)
-            except ToolError as error:
-                failure = Failure(error.code, error.message, real=True)
-                draw = replace(draw, refused=True)
-        else:
+            except ToolError as error:  # where the answer is lost, nobody is told
+                if failure is None:
+                    failure = Failure(error.code, error.message, real=True)
+                    draw = replace(draw, refused=True)
+        elif failure is None:
             output = made_up_output(problem, state, tool, draw, key, self._payload)
-        return self._enter(message, tool, draw, failure, output)
+        return self._enter(message, tool, draw, failure, output if failure is None else None)
 
     def draw(self, message: Message) -> Event:
         """Let a message happen whose work, if the law lets it through (`Event.success`), is done by the caller.
@@ -203,7 +202,8 @@ class Episode:
         """Enter what the work of a drawn call brought, and return what the message has done then.
 
         If the tool itself failed, its draw was a good one, and the call counts as a failure from which the law learns
-        that the tool works: the states after it are computed anew, with the draws of later calls as they were.
+        that the tool works: the states after it are computed anew, with the draws of later calls as they were. So it is
+        with one that failed where its answer would have been lost: it has run, and done nothing.
 
         Args:
             event: The call, as `draw` returned it.
@@ -214,7 +214,7 @@ class Episode:
             RuntimeError: The law did not let the call through, or it has been settled (bugs of the caller).
         """
         place, draw = event.turn - 1, self._drawn[event.turn - 1]
-        if draw is None or not draw.passes or self.events[place] is not event:
+        if draw is None or not (draw.passes or (draw.runs and failure is not None)) or self.events[place] is not event:
             raise RuntimeError(f"message {event.turn} is no call whose work is still to be done")
         if failure is None:
             settled = event._replace(output=output or {})
@@ -273,7 +273,7 @@ class Episode:
                 draw.forced,
             )
             after = dynamics.after_execution(state, message, tool, draw, down)
-        self.state = after
+        self.state = self._told_at_the_end(after)
         self.events.append(event)
         self._drawn.append(draw)
         return event
@@ -287,4 +287,9 @@ class Episode:
                 break
             tool = -1 if draw is None else self.problem.library.index(event.tool or "")
             state = dynamics.after(state, event.message, tool, draw or False, dynamics.next_down(self._key, state))
-        self.state = state
+        self.state = self._told_at_the_end(state)
+
+    def _told_at_the_end(self, state: EpisodeState) -> EpisodeState:
+        """Return a state with what it leaves open and whoever draws knows, if the episode has ended with it."""
+        unseen = self._draws.unseen
+        return replace(state, hidden=unseen) if unseen and state.ended_by is not None else state

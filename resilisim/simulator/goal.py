@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
+from resilisim.errors import unknown_name
 from resilisim.tasks import Task
 from resilisim.worlds.base import reference_calls
 
-Fail = Literal["before", "after"]
+Counts = Literal["answers", "effects"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,30 +17,39 @@ class Goal:
     """What must have happened for an episode to be a full success.
 
     Attributes:
-        required: Names of the tools that have to answer.
-        ordered: Whether their first answers have to come in that order.
+        required: Names of the tools that have to answer, or to have run.
+        ordered: Whether their first answers have to come in that order. Effects have none: an end state does not tell
+            in which order it came about.
         once: Names of the tools that may run only once: one that runs again spoils the episode.
-        fail: Whether drawn failures come "before" the tool runs, or "after" it ran, when its answer is lost. What
-            refuses a call (a limit, an outage, an input or access that is denied) comes before it in any case.
+        counts: Whether "answers" are asked for, or "effects": that each tool has run with success, whether or not its
+            answer came through (`LostAnswer`).
         program: Names of the tools that a reference solution calls, in order, each as often as it is called. Values are
             then those of completing it, and somebody else grades; none if nobody knows a solution. None if `required`
             says what has to happen.
 
     Example:
         >>> from resilisim import default_library
-        >>> from resilisim.simulator import EndRules, Goal, build_problem
+        >>> from resilisim.simulator import EndRules, Goal, Law, LostAnswer, build_problem
         >>> from resilisim.simulator.exact.optimum import start_optimum
         >>> rules = EndRules(max_turns=3, max_consecutive_failures=0, loop_length=0)
-        >>> goals = [Goal(("network_fetcher",), once=("network_fetcher",), fail=fail) for fail in ("before", "after")]
-        >>> [round(start_optimum(build_problem(default_library(), goal, rules=rules)), 3) for goal in goals]
-        [0.98, 0.8]
+        >>> law, fetched = Law(lost_answer=LostAnswer(share=1.0)), ("network_fetcher",)
+        >>> goals = [Goal(fetched, once=fetched, counts=counts) for counts in ("answers", "effects")]
+        >>> [round(start_optimum(build_problem(default_library(), goal, law, rules)), 3) for goal in goals]
+        [0.8, 1.0]
     """
 
     required: tuple[str, ...]
     ordered: bool = True
     once: tuple[str, ...] = ()
-    fail: Fail = "before"
+    counts: Counts = "answers"
     program: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        """Take the order from effects."""
+        if self.counts not in get_args(Counts):
+            raise unknown_name("counts", self.counts, get_args(Counts))
+        if self.counts == "effects":
+            object.__setattr__(self, "ordered", False)
 
 
 def world_goal(task: Task) -> Goal:

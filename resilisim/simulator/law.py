@@ -275,8 +275,36 @@ class Latency(_Checked):
             raise InvalidInputError(f"the probabilities of distribution sum to {total:g}: expected 1")
 
 
+@dataclass(frozen=True)
+class LostAnswer(_Checked):
+    """Failures can come after the call has run: the work is done, and its answer alone is lost.
+
+    What refuses a call (a limit, an outage, an input or access that is denied) comes before it in any case, and a tool
+    that is broken never runs. Nobody is told which of the two a failure was. It makes a difference where a tool must
+    not run twice, and where what has run is what counts (`Goal`).
+
+    Attributes:
+        share: Chance that any other failure comes after the run; that of a call that took too long likewise.
+        tools: Tools or categories of which that holds; all if None.
+        checks: For tools the one whose success tells how often they have run. Its own outputs are never corrupt.
+
+    Example:
+        >>> from resilisim.simulator import LostAnswer
+        >>> LostAnswer(share=0.5, checks={"charge_card": "list_charges"}).share
+        0.5
+    """
+
+    __pydantic_config__: ClassVar[Mapping[str, str]] = _STRICT
+
+    share: Probability
+    tools: Names | None = None
+    checks: Mapping[str, str] = field(default_factory=dict)
+
+
 CONSTANTS = ("base", "not_executed", "failed", "history")
-PARTS = ("rate_limit", "outage", "broken", "corrupt", "drift", "error_kinds", "latency")
+# Parts that make a difference to tasks of the benchmark, where answers count and any tool may run again.
+TASK_PARTS = ("rate_limit", "outage", "broken", "corrupt", "drift", "error_kinds", "latency")
+PARTS = (*TASK_PARTS, "lost_answer")
 
 
 @dataclass(frozen=True)
@@ -302,6 +330,7 @@ class Law(_Checked):
         drift: See `Drift`.
         error_kinds: See `ErrorKinds`.
         latency: See `Latency`.
+        lost_answer: See `LostAnswer`.
 
     Raises:
         InvalidInputError: A number is out of range.
@@ -331,6 +360,7 @@ class Law(_Checked):
     drift: Drift | None = None
     error_kinds: ErrorKinds | None = None
     latency: Latency | None = None
+    lost_answer: LostAnswer | None = None
 
     def __post_init__(self) -> None:
         """Refuse bases that are no probabilities."""
@@ -402,8 +432,9 @@ class Law(_Checked):
 
     @property
     def has_hidden_state(self) -> bool:
-        """Whether something matters that agents cannot see: outages, broken tools, outputs that only look sound."""
+        """Whether something matters that agents cannot see: outages, broken tools, unsound outputs, what has run."""
         unseen = self.corrupt is not None and self.corrupt.shows == "validators"
+        unseen = unseen or (self.lost_answer is not None and 0.0 < self.lost_answer.share < 1.0)
         return self.outage is not None or self.broken is not None or unseen
 
     def check_world(self) -> None:

@@ -30,6 +30,7 @@ from resilisim.simulator.rulebook.rules import (
     is_refused,
     messages_until_free,
 )
+from resilisim.simulator.rulebook.runs import shown_result
 from resilisim.simulator.state import EpisodeState
 from resilisim.simulator.tool_status import FAILED, NOT_EXECUTED
 from resilisim.tool_library import ErrorSpec, ReturnValue, Tool
@@ -83,8 +84,8 @@ def shown_failure(
     if error == OF_DEPENDENCIES:
         return dependency_failure(problem, state, tool)
     dynamics, described, attempt = problem.dynamics, problem.library[tool], state.executions[tool]
-    rules, law = dynamics.rules, dynamics.numbers.law
-    if draw.result == FAILURE and law.error_kinds is None:  # the codes have no meaning
+    rules, law, result = dynamics.rules, dynamics.numbers.law, shown_result(draw.result)
+    if result == FAILURE and law.error_kinds is None:  # the codes have no meaning
         specs = dynamics.numbers.documented[tool] if errors == "documented" else possible_errors(described, errors)
         return Failure(*drawn_error(law, specs, key, attempt))
     if draw.passes:
@@ -95,7 +96,7 @@ def shown_failure(
         return Failure(SERVICE_UNAVAILABLE, f"Service unavailable: {dynamics.groups[rules.group[tool]]} is down")
     if draw.result == REFUSED:
         return _refused(problem, state, tool)
-    if draw.result == SLOW:
+    if result == SLOW:
         return Failure(TIMEOUT, f"No result within {draw.ticks / TICKS_PER_SECOND:g} seconds")
     is_opener = dynamics.numbers.facts[tool].is_opener
     spec = weighed_errors(law, described, is_opener, is_opened(rules, state.status))[error].error
@@ -193,7 +194,7 @@ def made_up_output(
     dynamics = problem.dynamics
     law, attempt = dynamics.numbers.law, state.executions[tool]
     values = synthesised_output(problem.library[tool], key, attempt, size)
-    if law.latency is None and law.corrupt is None:
+    if law.latency is None and law.corrupt is None and not dynamics.rules.is_checker[tool]:
         return values
     metadata = dict(values.get("metadata") or {})
     if law.latency is not None:
@@ -204,6 +205,9 @@ def made_up_output(
         checked = _checked(problem, state, draw)
         metadata["checked_outputs"] = list(checked)
         values["violations"] = [f"{name}: its output is corrupt" for name, corrupt in checked.items() if corrupt]
+    if dynamics.rules.is_checker[tool]:
+        names = problem.library.names
+        metadata["runs"] = {names[other]: runs for other, runs in dynamics.known_runs(state, tool, draw.told).items()}
     if metadata:
         values["metadata"] = metadata
     return values

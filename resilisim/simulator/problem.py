@@ -139,7 +139,7 @@ def _build_problem(
     only_once = {library.index(name) for name in goal.once}
     once = tuple(tool in only_once for tool in range(len(library)))
     program = None if goal.program is None else tuple(library.index(name) for name in goal.program)
-    aims = Aims(place, len(required), goal.ordered, once, goal.fail == "after", program)
+    aims = Aims(place, len(required), goal.ordered, once, goal.counts == "effects", program)
     dynamics = Dynamics(tuple(library), numbers, aims, arguments_matter)
     return Problem(library, law, rules, goal, required, tuple(place), once, closure, dynamics, arguments_matter)
 

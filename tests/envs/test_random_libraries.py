@@ -12,7 +12,7 @@ from resilisim.provenance import content_hash
 from resilisim.seeding import Draws
 from resilisim.simulator import build_problem, start_state
 from resilisim.simulator.exact import solve
-from resilisim.simulator.law import PARTS
+from resilisim.simulator.law import TASK_PARTS
 from resilisim.tasks import benchmark_tasks
 from resilisim.tool_library import default_library
 
@@ -82,16 +82,16 @@ def test_laws_have_parts_as_often_as_stated():
     found = [law.parts for law in laws]
     for number, weight in NUM_PARTS.items():
         assert sum(len(parts) == number for parts in found) / 150 == pytest.approx(weight / total, abs=0.12)
-    assert set(Counter(part for parts in found for part in parts)) == set(PARTS)
+    assert set(Counter(part for parts in found for part in parts)) == set(TASK_PARTS)
 
 
 def test_laws_lie_within_what_is_stated():
     library, draws = random_library(Draws("laws"), 20, lambda _: None), Draws("parts")
-    laws = [random_law(draws, library, PARTS[number % 7 :][:2]) for number in range(400)]
+    laws = [random_law(draws, library, TASK_PARTS[number % 7 :][:2]) for number in range(400)]
     usual = [(law.base, law.not_executed, law.failed, law.history) == (0.8, 0.5, 0.7, 0.9) for law in laws]
     assert sum(usual) / 400 == pytest.approx(0.5, abs=0.08)
     for number, law in enumerate(laws):
-        assert law.parts == PARTS[number % 7 :][:2]
+        assert law.parts == TASK_PARTS[number % 7 :][:2]
         assert 0.6 <= law.base <= 0.95
         assert ("broken" in law.parts) == bool(law.equivalents)
         for tool, others in law.equivalents.items():

@@ -11,7 +11,9 @@ import statistics
 import subprocess
 import threading
 from collections import Counter
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,7 @@ from resilisim.errors import InvalidInputError, StoreError
 from resilisim.evaluation.episode.attribution import identity_error
 from resilisim.evaluation.run.rescoring import rescore_run
 from resilisim.reporting import write_report
-from resilisim.simulator import Broken, EndRules, Goal, Law, Outage, RateLimit, build_problem, start_state
+from resilisim.simulator import Broken, EndRules, Goal, Law, LostAnswer, Outage, RateLimit, build_problem, start_state
 from resilisim.simulator.exact.optimum import start_optimum
 from resilisim.simulator.exact.reachable import solve_reachable
 from resilisim.tool_library import Tool, ToolLibrary
@@ -233,18 +235,42 @@ def test_closed_forms_of_goals_in_any_order_and_of_answers_that_are_lost() -> No
         Law(base=0.7, not_executed=1, failed=1, history=1),
     )
 
-    def optimum(**goal: Any) -> float:
+    def optimum(share: float = 0.0, **goal: Any) -> float:
         two = library({"a": (), "b": ()})
-        return start_optimum(build_problem(two, Goal(("b", "a"), **goal), law, rules))
+        losing = replace(law, lost_answer=LostAnswer(share)) if share else law
+        return start_optimum(build_problem(two, Goal(("b", "a"), **goal), losing, rules))
 
-    def tail(successes: int, draws: int) -> float:
-        return sum(math.comb(draws, k) * 0.7**k * 0.3 ** (draws - k) for k in range(successes, draws + 1))
+    def tail(successes: int, draws: int, chance: float = 0.7) -> float:
+        return sum(math.comb(draws, k) * chance**k * (1 - chance) ** (draws - k) for k in range(successes, draws + 1))
 
     assert optimum(ordered=False) == pytest.approx(tail(2, 5))
     assert optimum(once=("a",)) == pytest.approx(tail(2, 5))
     # The answer of a comes with the first call or never; b has the other four.
-    assert optimum(ordered=False, once=("a",), fail="after") == pytest.approx(0.7 * tail(1, 4))
-    assert optimum(ordered=False, once=("a", "b"), fail="after") == pytest.approx(0.7**2)
+    assert optimum(1.0, ordered=False, once=("a",)) == pytest.approx(0.7 * tail(1, 4))
+    assert optimum(1.0, ordered=False, once=("a", "b")) == pytest.approx(0.7**2)
+    # Where effects count it has run in any case, and what may run again is called again until it has.
+    assert optimum(1.0, once=("a", "b"), counts="effects") == 1.0
+    assert optimum(counts="effects") == pytest.approx(tail(2, 5))
+
+
+@pytest.mark.parametrize("share", [0.6, 0.9, 1.0])
+def test_what_it_is_worth_to_look_before_calling_again(share: float) -> None:
+    tools = ToolLibrary([Tool("charge", "Charges."), Tool("list", "Lists charges.", success_probability=1.0)])
+
+    def optimum(turns: int, checks: Mapping[str, str]) -> float:
+        law = Law(base=0.7, not_executed=1, failed=1, history=1, lost_answer=LostAnswer(share, checks=checks))
+        goal = Goal(("charge",), once=("charge",), counts="effects")
+        return start_optimum(build_problem(tools, goal, law, EndRules(turns, 0, 0)))
+
+    charged = 0.7 + 0.3 * share  # of a call; a failed one is better left alone by whoever cannot look
+    looked = charged
+    for turns in (3, 5, 7):
+        looked = 0.7 + 0.3 * (share + (1 - share) * looked)
+        assert optimum(turns, {}) == pytest.approx(charged)
+        assert optimum(turns, {"charge": "list"}) == pytest.approx(looked)
+
+
+def test_chains_in_a_bad_order_are_worth_less() -> None:
     # In a bad order the dependency counts, so the optimum takes the other one.
     chain, falling, short = (
         library({"a": (), "b": ("a",)}),
@@ -277,8 +303,10 @@ def test_a_goal_stands_under_a_law_with_parts(fail: Any, tmp_path: Path) -> None
         record = tools.record()
         assert identity_error(record) < 1e-9
         for call, step in zip(tools.calls, record["steps"], strict=False):
-            refused = step.get("result") in ("rate_limited", "outage")
-            assert call.ran == (call.passed or (fail == "after" and not refused)), "what is refused does not run"
+            refused, is_lost = step.get("result") in ("rate_limited", "outage"), step.get("result") == "lost_answer"
+            assert call.ran == (call.passed or is_lost), "what is refused does not run"
+            broken = call.tool == "b" and step.get("result") == "failure"
+            assert is_lost == (fail == "after" and not (call.passed or refused or broken)), "nor does what is broken"
         assert record["optimum"] == record["goal"][f"optimum_{fail}"]
         assert record["optimum_knowledge"] == "observing"
         if any(step["label"] == "ran_again" for step in record["steps"]):

@@ -37,13 +37,12 @@ from resilisim.simulator.exact.optimum import (
 from resilisim.simulator.exact.values import Values
 from resilisim.simulator.messages import Message
 from resilisim.simulator.problem import Problem
+from resilisim.simulator.rulebook.entering import enter_result, signature_of_call
 from resilisim.simulator.rulebook.rules import (
     AS_HIDDEN,
     FAILURE,
     SUCCESS,
-    enter_result,
     law_probability,
-    signature_of_call,
 )
 from resilisim.simulator.state import (
     CONSECUTIVE_FAILURES,
@@ -204,7 +203,7 @@ def judge_before(
         for result in (SUCCESS, FAILURE):
             for column in range(NUM_COUNTERS):
                 after[column] = episode.counters[column]
-            enter_result(rules, task, law, status, after, parts, hidden, False, tool, result, 0, 0, AS_HIDDEN)
+            enter_result(rules, task, law, status, after, parts, hidden, False, tool, result, 0, 0, AS_HIDDEN, 0)
             record_turn(after, signature, rules.loop_length)
             if after[ENDED] == RUNNING:  # how it ends otherwise is a failure
                 reached = tabulated_value(status, after, entry, tables)

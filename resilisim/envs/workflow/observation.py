@@ -106,6 +106,7 @@ from resilisim.envs.workflow.spaces import (
 )
 from resilisim.envs.workflow.training import phase_of, training_base, training_probability
 from resilisim.simulator.compiled import inlined, scalar, unlikely
+from resilisim.simulator.rulebook.entering import finish_value
 from resilisim.simulator.rulebook.rules import (
     CLOSED,
     NEVER_SEEN,
@@ -117,7 +118,6 @@ from resilisim.simulator.rulebook.rules import (
     chance_of_draw,
     chance_slow,
     chance_works,
-    finish_value,
     is_opened,
     is_refused,
     law_probability,

@@ -69,6 +69,7 @@ from resilisim.envs.workflow.training import (
 )
 from resilisim.seeding import PURPOSE_ERROR_CODE, PURPOSE_FAILURE, PURPOSE_SUCCESS, WORD_MASK
 from resilisim.simulator.compiled import inlined, inlined_bits, inlined_threefry, scalar, unlikely
+from resilisim.simulator.rulebook.entering import enter_result, finish_value, signature_of_call
 from resilisim.simulator.rulebook.luck import (
     OF_DEPENDENCIES,
     OTHER_ERROR,
@@ -85,14 +86,12 @@ from resilisim.simulator.rulebook.rules import (
     SLOW,
     SUCCESS,
     clean_threshold,
-    enter_result,
-    finish_value,
     is_opened,
     is_time_up,
     law_threshold,
     pass_message,
-    signature_of_call,
 )
+from resilisim.simulator.rulebook.runs import shown_result
 from resilisim.simulator.state import (
     COMPLETION,
     CONSECUTIVE,
@@ -155,14 +154,14 @@ def draw_outcome(
     )
     if result in (SUCCESS, CORRUPT):
         return result, ticks, STATUS_SUCCESS
-    if result == SLOW:
+    if shown_result(result) == SLOW:
         return result, ticks, STATUS_TIMEOUT
     if error == OF_DEPENDENCIES:
         return result, ticks, STATUS_DEPENDENCY_FAILED
     is_timeout = False
     if error != OTHER_ERROR:
         is_timeout = error == world.luck.timeout_error[tool, 1 if is_opened(rules, status) else 0]
-    elif result == FAILURE and status[tool] != SUCCEEDED:  # else nobody is shown it
+    elif shown_result(result) == FAILURE and status[tool] != SUCCEEDED:  # else nobody is shown it
         is_timeout = _is_timeout(key0, key1, attempt, tool, world)
     return result, ticks, STATUS_TIMEOUT if is_timeout else STATUS_FAILED
 
@@ -199,7 +198,20 @@ def execute(
     before, parts, hidden = status[tool], sections.parts, sections.hidden
     success = result in (SUCCESS, CORRUPT)
     enter_result(
-        rules, task, world.tables, status, counters, parts, hidden, True, tool, result, ticks, digest, AS_HIDDEN
+        rules,
+        task,
+        world.tables,
+        status,
+        counters,
+        parts,
+        hidden,
+        True,
+        tool,
+        result,
+        ticks,
+        digest,
+        AS_HIDDEN,
+        AS_HIDDEN,
     )
     if world.training_law and not success and counters[CONSECUTIVE_FAILURES] == MAX_ERRORS[episode.stage] + 1:
         counters[ENDED] = CONSECUTIVE

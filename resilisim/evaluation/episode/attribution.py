@@ -35,6 +35,7 @@ from resilisim.simulator.messages import Message
 from resilisim.simulator.problem import Problem, is_done
 from resilisim.simulator.rulebook.dynamics import Dynamics
 from resilisim.simulator.rulebook.rules import CLOSED, OPEN, UNCHECKED, UNSOUND, is_refused, messages_until_free
+from resilisim.simulator.rulebook.runs import DOUBT
 from resilisim.simulator.state import NEXT_PLACE, SPOILT, EpisodeState, has_succeeded, loop_count_of
 from resilisim.simulator.tool_status import SUCCEEDED
 from resilisim.tasks.searches import Searches
@@ -204,13 +205,16 @@ def loss_label(
     """
     if message.kind == "agent_error":
         return "agent_error"  # whatever was done before: it broke
+    if problem.dynamics.rules.at_lost >= 0:
+        state = replace(state, hidden=())  # what had run nobody could know
     if is_done(problem, state):
         return "no_completion_signal"  # whatever was sent instead: the signal alone was missing
     if obeys_flaw:
         return "obeyed_flaw"  # whatever it led to: the agent did as it was told
     if message.kind in ("finish", "stop"):
         # Everything has reported success, so it was an output that was not sound.
-        return "believed_corrupt_data" if _has_run_all(problem, state) else "gave_up_early"
+        is_unsound = problem.dynamics.rules.counts_sound and _has_run_all(problem, state)
+        return "believed_corrupt_data" if is_unsound else "gave_up_early"
     if message.kind == "wait":
         return "waited_in_vain"
     if message.kind in _QUESTIONS:
@@ -226,6 +230,8 @@ def loss_label(
     refused = _why_refused(problem.dynamics, state, tool, message)
     if refused is not None:
         return refused
+    if problem.once[tool] and _may_have_run(problem, state, tool):
+        return "called_again_in_doubt"
     if tool not in problem.closure:
         return "unneeded_tool"
     if (missed := _what_was_better(problem, state, tool)) is not None:
@@ -237,6 +243,12 @@ def loss_label(
     if any(state.status[dependency] != SUCCEEDED for dependency in problem.dependencies[tool]):
         return "missing_dependency_first"
     return "suboptimal_choice"
+
+
+def _may_have_run(problem: Problem, state: EpisodeState, tool: int) -> bool:
+    """Return whether a failed call of a tool may have run it, which nobody knows."""
+    at_ran = problem.dynamics.rules.at_ran
+    return at_ran >= 0 and state.status[tool] != SUCCEEDED and state.parts[at_ran + tool] >= DOUBT
 
 
 def _explains_refusal(problem: Problem, state: EpisodeState, message: Message) -> bool:

@@ -54,6 +54,7 @@ REAL_LOSS_LABELS: Final[dict[str, str]] = {
     "wrong_answer": "finishing with an answer that was not right",
     "refused_call": "a call that the tool itself refused, though the law let it through",
     "ran_again": "running again a function that may run only once",
+    "called_again_in_doubt": "calling again what may have run already and must not run twice",
     "wrong_end_state": "ending in a state that the check refuses",
 }
 ALL_LOSS_LABELS: Final = LOSS_LABELS | REAL_LOSS_LABELS

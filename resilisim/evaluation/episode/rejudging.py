@@ -23,12 +23,12 @@ from resilisim.evaluation.episode.record import CEILING_FIELDS, EpisodeRecord, S
 from resilisim.evaluation.episode.record_builder import Happened, RecordBuilder
 from resilisim.evaluation.episode.texts import opened, replies_of, spoken_texts
 from resilisim.simulator import EndRules, Episode, Event, Law, Message, Problem, build_problem
-from resilisim.simulator.draws import CORRUPTED, OK, Branch, Draws, Forced
+from resilisim.simulator.draws import AFTER, BEFORE, CORRUPTED, OK, Branch, Draws, Forced
 from resilisim.simulator.exact import Judge
 from resilisim.simulator.goal import world_goal
 from resilisim.simulator.law import CONSTANTS
 from resilisim.simulator.messages import MessageKind
-from resilisim.simulator.rulebook.rules import CORRUPT, RESULTS
+from resilisim.simulator.rulebook.rules import CORRUPT, FAILURE, RESULTS, SLOW, UNANSWERED, UNANSWERED_LATE
 from resilisim.simulator.scoring import graded_score, rescore
 from resilisim.tasks.searches import Searches
 from resilisim.tool_library import ToolLibrary
@@ -38,6 +38,14 @@ from resilisim.worlds.base import DoneCall, Grade, graded, load_world, world_tas
 Verdict = Literal["agreeing", "other_labels", "differing"]
 
 WEIGHT_TOLERANCE: Final = 1e-9  # products may be rounded otherwise on other machines
+
+# Of failures that can come before a tool has run, or after it.
+_SIDES: Final = {
+    RESULTS[FAILURE]: BEFORE,
+    RESULTS[SLOW]: BEFORE,
+    RESULTS[UNANSWERED]: AFTER,
+    RESULTS[UNANSWERED_LATE]: AFTER,
+}
 
 ReadMessage = Callable[[str], Message]
 
@@ -132,7 +140,10 @@ def _forced(steps: Sequence[StepRecord]) -> Forced:
         if step.get("forced", False):
             worked = CORRUPTED if step.get("result") == RESULTS[CORRUPT] else OK
             passed = step["success"] or step.get("real", False)
-            calls[step["tool"] or "", step["attempt"] or 0] = worked if passed else step["error"] or ""
+            failed = step["error"] or ""
+            if step.get("result") in _SIDES:
+                failed += f"/{_SIDES[step['result'] or '']}"
+            calls[step["tool"] or "", step["attempt"] or 0] = worked if passed else failed
     return Forced(calls)
 
 

@@ -44,6 +44,7 @@ class Recorded:
 
     call: TracedCall | None = None
     tells_hidden = False
+    unseen: tuple[int, ...] = ()
 
     def draw(
         self, problem: Problem, state: EpisodeState, tool: int, message: Message, key: tuple[int, int], errors: Errors

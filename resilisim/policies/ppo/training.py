@@ -65,7 +65,7 @@ from resilisim.policies.ppo.sb3 import WorkflowFeatures, WorkflowPolicy, Workflo
 from resilisim.policies.ppo.validation import Evaluation, Validator
 from resilisim.provenance import describe_os_error
 from resilisim.seeding import TRAINING_SALT
-from resilisim.simulator.law import PARTS, Law
+from resilisim.simulator.law import TASK_PARTS, Law
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import BENCHMARK_SHA256, BENCHMARK_VERSION
 from resilisim.tasks.sources import read_tasks, sample_tasks
@@ -527,7 +527,7 @@ def draw_settings(config: TrainingConfig, stream: str, number: int, home: list[T
         num_tools = IMITATION_TOOLS[number % len(IMITATION_TOOLS)]
         turn, kind = divmod(number, HOME_LESSONS)  # one kind is as drawn: none, one or two parts
         if kind >= HOME_LESSONS - 2:
-            every = PARTS if kind == HOME_LESSONS - 2 else HARD_PARTS
+            every = TASK_PARTS if kind == HOME_LESSONS - 2 else HARD_PARTS
             parts = [every[turn % len(every)]]
     return random_settings(
         name, number, TASKS_OF_A_LIBRARY[stream], num_tools=num_tools, parts=parts, home=home, solved=solved

@@ -52,8 +52,8 @@ class Judgement:
         action_value: Its Q* there.
         reached: V* of the state that it led to; the outcome, 1 or 0, if the episode ended with it.
         regret: V* - Q*; below 0 where V* is a lower bound (`Values.gap`) or no ceiling (`Values.is_ceiling`), where
-            tools came by since the last message (`Judge.extend`), or where a tool's own failure was better than its
-            success (`Judge.correct`).
+            somebody else says that it was a success and the calls do not, where tools came by since the last message
+            (`Judge.extend`), or where a tool's own failure was better than its success (`Judge.correct`).
     """
 
     value: float
@@ -140,7 +140,7 @@ class Judge:
             led_to = had_it_worked(values.problem, state, message, after) if refused else after
             action_value, reached = values.judge(state, message, led_to)
         is_above = action_value > value + values.gap + LARGEST_ERROR
-        if values.is_ceiling and is_above and action_value > values.bound(state) + LARGEST_ERROR:
+        if values.is_ceiling and is_above and outcome is None and action_value > values.bound(state) + LARGEST_ERROR:
             raise CheckFailed(f"Q* = {action_value} of {message} is above V* = {value}: the optimum is not one")
         self._value = reached
         if refused:

@@ -42,7 +42,17 @@ from resilisim.simulator.exact.simplification import (
     settle,
     value_at_once,
 )
-from resilisim.simulator.rulebook.results import CHANCE, FINDINGS, NUM_OF_RESULT, RESULT, STEP, TICKS, list_results
+from resilisim.simulator.rulebook.entering import enter_execution, finish_value
+from resilisim.simulator.rulebook.results import (
+    CHANCE,
+    FINDINGS,
+    NUM_OF_RESULT,
+    RESULT,
+    STEP,
+    TICKS,
+    TOLD,
+    list_results,
+)
 from resilisim.simulator.rulebook.rules import (
     CLOSED,
     NONE,
@@ -52,12 +62,10 @@ from resilisim.simulator.rulebook.rules import (
     UNCHECKED,
     UNSOUND,
     Tables,
-    enter_execution,
-    finish_value,
-    is_missing,
     is_opened,
     pass_message,
 )
+from resilisim.simulator.rulebook.runs import chance_not_run, chance_run_well, is_missing
 from resilisim.simulator.state import (
     CONSECUTIVE_FAILURES,
     ENDED,
@@ -102,7 +110,7 @@ class Frames(NamedTuple):
     parts: NDArray[np.int64]  # (max_turns + 2, num_parts)
     hidden: NDArray[np.int64]  # (max_turns + 2, num_hidden)
     rows: NDArray[np.int64]  # (max_turns + 2, width)
-    marks: NDArray[np.int64]  # (3, num_tools) marks of tools, and for scratch
+    marks: NDArray[np.int64]  # (3, 2 * num_tools) marks of tools, and for scratch
     actions: NDArray[np.int64]  # (max_turns + 2, 2 * num_tools + 1) what is worth a thought, the highest bound first
     bounds: NDArray[np.float64]  # the same shape
     outcomes: NDArray[np.float64]  # (max_turns + 2, most outcomes of a call, NUM_OF_OUTCOME)
@@ -184,7 +192,7 @@ def count_flawed(rules: Any, status: IntVector, counters: IntVector, parts: IntV
     """Return how many places that were taken have no output that can be sound."""
     count = 0
     for place in range(rules.num_required):
-        is_flawed = not is_missing(rules, rules, status, counters, place)
+        is_flawed = not is_missing(rules, rules, status, counters, parts, place)
         for tool in range(rules.num_tools):
             if rules.place[tool] == place and status[tool] == SUCCEEDED and parts[rules.at_sound + tool] != UNSOUND:
                 is_flawed = False
@@ -204,6 +212,7 @@ def upper_value(
     status: IntVector,
     counters: IntVector,
     parts: IntVector,
+    hidden: IntVector,
     informed: bool,
     tokens: IntVector,
 ) -> float:
@@ -221,14 +230,34 @@ def upper_value(
         spare = min(spare, calls - (rules.num_required - done))
     count_tokens(status, done, kind, charge, through, tokens)
     phase = phase_of(rules, status, counters, parts)
-    if rules.at_sound < 0 or rules.phase_kind == FLAWED_OUTPUTS:
-        return bound_of(done, failures, spare, row, phase, tokens, most_inner, all_spare, bound)
+    if rules.is_effects and rules.at_ran >= 0:
+        return _bound_of_effects(
+            rules,
+            done,
+            spare,
+            row,
+            phase,
+            most_inner,
+            all_spare,
+            bound,
+            status,
+            counters,
+            parts,
+            hidden,
+            informed,
+            tokens,
+        )
+    well = 1.0  # the chance that nothing has run too often
+    for tool in range(rules.num_tools if rules.at_ran >= 0 else 0):
+        well *= chance_run_well(rules, parts, hidden, informed, tool)
+    if not rules.counts_sound or rules.phase_kind == FLAWED_OUTPUTS:
+        return well * bound_of(done, failures, spare, row, phase, tokens, most_inner, all_spare, bound)
     # Places that are still to come or not checked yet, and the least chance that one of them turns out corrupt: of one
     # that was taken that all that took it are.
     num_open, share = 0, 1.0
     spare -= count_flawed(rules, status, counters, parts)
     for place in range(rules.num_required):
-        missing = is_missing(rules, rules, status, counters, place)
+        missing = is_missing(rules, rules, status, counters, parts, place)
         is_sound, num_unchecked, first, taken = False, 0, 1.0, 1.0
         for tool in range(rules.num_tools):
             if rules.place[tool] == place:
@@ -253,7 +282,55 @@ def upper_value(
             break
         value += chance * bound_of(done, failures, left, row, phase, tokens, most_inner, all_spare, bound)
         chance *= (num_open - number) / (number + 1) * share / (1.0 - share) if share < 1.0 else 0.0
-    return min(value, 1.0)
+    return well * min(value, 1.0)
+
+
+@scalar
+def _bound_of_effects(
+    rules: Any,
+    done: int,
+    spare: int,
+    row: int,
+    phase: int,
+    most_inner: NDArray[np.int64],
+    all_spare: int,
+    bound: NDArray[np.float64],
+    status: IntVector,
+    counters: IntVector,
+    parts: IntVector,
+    hidden: IntVector,
+    informed: bool,
+    tokens: IntVector,
+) -> float:
+    """Return what V* is not above where effects count: as if it were known which of the doubts were runs.
+
+    That a doubtful place is done is no likelier than for the likeliest of them, so the number of those that are has a
+    binomial distribution at most. No failure costs anything here, of which some were runs.
+    """
+    well, num_open, share = 1.0, 0, 0.0
+    for tool in range(rules.num_tools):
+        if rules.is_once[tool] and rules.place[tool] < 0:
+            well *= chance_run_well(rules, parts, hidden, informed, tool)
+    for place in range(rules.num_required):
+        all_well, none = 1.0, 1.0
+        for tool in range(rules.num_tools):
+            if rules.place[tool] == place:
+                all_well *= chance_run_well(rules, parts, hidden, informed, tool)
+                none *= chance_not_run(rules, parts, hidden, informed, tool)
+        well *= all_well
+        if none < 1.0 and all_well > 0.0 and is_missing(rules, rules, status, counters, parts, place):
+            num_open += 1
+            share = max(share, 1.0 - none / all_well)
+    value, chance = 0.0, 1.0
+    for _ in range(num_open):
+        chance *= share
+    for number in range(num_open, -1, -1):  # so many of them are done
+        if chance > 0.0:
+            value += chance * bound_of(
+                done + number, 0, spare + number, row, phase, tokens, most_inner, all_spare, bound
+            )
+        chance *= number / (num_open - number + 1) * (1.0 - share) / share if share > 0.0 else 0.0
+    return well * value
 
 
 @scalar
@@ -296,6 +373,7 @@ def _enter_outcome(
             int(outcome[TICKS]),
             REFUSED_INPUT,
             int(outcome[FINDINGS]),
+            int(outcome[TOLD]),
             OF_THE_TOOL,
         )
     if informed and rules.at_down >= 0:
@@ -395,6 +473,7 @@ def _bound_choice(
                     status[after],
                     counters[after],
                     parts[after],
+                    hidden[after],
                     informed,
                     tokens,
                 )
@@ -469,6 +548,7 @@ def look_ahead(
                         status[depth],
                         counters[depth],
                         parts[depth],
+                        hidden[depth],
                         informed,
                         tokens,
                     )

@@ -422,13 +422,14 @@ def solve_afresh(problem: Problem) -> Values:
 def is_plain_list(problem: Problem) -> bool:
     """Return whether a problem is a list in order under a law without parts, which a table or a search can solve.
 
-    That some tools may run only once makes no difference where nobody would call a tool that has succeeded: where no
-    row of failures has to be broken.
+    Lost answers are a part only where it matters whether a tool has run. That some tools may run only once makes no
+    difference where nobody would call a tool that has succeeded: where no row of failures has to be broken.
     """
     goal, has_rows = problem.goal, problem.rules.max_consecutive_failures > 0
-    if problem.dynamics.has_sections or not goal.ordered or goal.program is not None:
+    law = problem.dynamics.numbers.law
+    if set(law.parts) - {"lost_answer"} or law.equivalents or not goal.ordered or goal.program is not None:
         return False
-    return not goal.once or (goal.fail == "before" and not has_rows)
+    return not goal.once or (problem.dynamics.rules.at_ran < 0 and not has_rows)
 
 
 def compute_optimum(problem: Problem) -> Optimum:

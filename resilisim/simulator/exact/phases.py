@@ -39,7 +39,7 @@ def phase_kind(problem: Problem, informed: bool) -> tuple[int, int]:
     law = problem.dynamics.numbers.law
     if not problem.goal.ordered:  # several tools can be due
         return NO_PHASES, 1
-    parts = set(law.parts) - {"drift"}
+    parts = set(law.parts) - {"drift", "lost_answer"}
     shared = len(set(problem.place) - {-1}) < sum(place >= 0 for place in problem.place)
     if law.corrupt is not None and parts == {"corrupt"} and law.corrupt.shows == "payload":
         return FLAWED_OUTPUTS, 1 + max(min(MAX_FLAWED, problem.rules.max_turns - len(problem.required)), 0)

@@ -51,7 +51,9 @@ from resilisim.simulator.problem import Problem, branches, is_awaiting_closing, 
 from resilisim.simulator.rulebook.dynamics import parameter_digest
 from resilisim.simulator.rulebook.results import most_results
 from resilisim.simulator.rulebook.rules import CLOSED, NUM_RESULTS, OPEN, chance_broken
+from resilisim.simulator.rulebook.runs import chance_run_well
 from resilisim.simulator.state import (
+    COMPLETION,
     ENDED,
     LOOP_COUNT,
     LOOP_SIGNATURE,
@@ -59,6 +61,7 @@ from resilisim.simulator.state import (
     NO_LOOP,
     NUM_COUNTERS,
     RUNNING,
+    STOPPED,
     EpisodeState,
 )
 from resilisim.tool_library.parameters import changed_parameters
@@ -72,7 +75,7 @@ MAX_OUTCOMES = 4_000_000  # results of a call that are looked at together, times
 # Where a state's sections begin, as fields of `Rulebook`.
 _SECTIONS = (
     *("at_evidence", "at_block", "at_sound", "at_rate", "at_outage", "at_time", "at_ran"),
-    *("at_down", "at_broken", "at_unsound"),
+    *("at_down", "at_broken", "at_unsound", "at_lost"),
 )
 
 
@@ -174,9 +177,14 @@ class Reachable:
                 when_full = CUTS
 
     def _chance_of_case(self, state: EpisodeState) -> float:
-        """Return the chance that the tools work that the values take to work."""
+        """Return the chance that the tools work that the values take to work, and others have not run too often."""
         dynamics, chance = self.problem.dynamics, 1.0
-        if dynamics.rules.at_evidence < 0:
+        rules = dynamics.rules
+        if rules.at_ran >= 0:
+            for tool, once in enumerate(rules.is_once):
+                if once and tool not in self.stage.tools:
+                    chance *= chance_run_well(rules, state.parts, state.hidden, bool(state.hidden), tool)
+        if rules.at_evidence < 0:
             return chance
         for tool in self.stage.alone:
             if self.informed and state.hidden:
@@ -218,7 +226,7 @@ class Reachable:
                 hidden[at["at_down"] + number] = state.hidden[full["at_down"] + group]
         if at["at_time"] >= 0:
             parts[at["at_time"]] = state.parts[full["at_time"]]
-        for name in ("at_broken", "at_unsound") if self.informed else ():
+        for name in ("at_broken", "at_unsound", "at_lost") if self.informed else ():
             first = at[name]
             if first >= 0:
                 hidden[first : first + len(tools)] = [state.hidden[full[name] + tool] for tool in tools]
@@ -258,7 +266,7 @@ def _make_frames(problem: Problem, stage: Stage, informed: bool) -> Frames:
         bounds=np.zeros((rows, 2 * num_tools + 1)),
         outcomes=np.zeros((rows, outcomes + 1, NUM_OF_OUTCOME)),
         best=np.zeros((rows, NUM_OF_BEST)),
-        marks=np.zeros((3, num_tools), dtype=np.int64),
+        marks=np.zeros((3, 2 * num_tools), dtype=np.int64),
         choices=np.zeros(num_tools + 2),
         chances=np.zeros(NUM_RESULTS),
         tokens=np.zeros(NUM_TOKENS, dtype=np.int64),
@@ -273,11 +281,13 @@ def _relaxed(problem: Problem, stage: Stage, informed: bool) -> Relaxation:
       Of the required tool that is due, and of what else parts do to it, the phases say more (`exact.phases`).
     * A tool that may be broken works with no more than its first chance until it has succeeded.
     * A call takes too long with at least the chance that it is over the timeout.
+    * Where effects count and answers can be lost, failures cost nothing.
     """
     numbers = problem.dynamics.numbers
     law, probability, num_turns = numbers.law, numbers.tables.probability, problem.rules.max_turns + 1
     kind, num_phases = int(stage.rules.phase_kind), int(stage.rules.num_phases)
-    costs_turns = law.corrupt is not None and kind != FLAWED_OUTPUTS
+    is_effects = problem.goal.counts == "effects"
+    costs_turns = law.corrupt is not None and not is_effects and kind != FLAWED_OUTPUTS
     up, in_time = 1.0, 1.0
     if law.outage is not None and not informed:
         up = max(1.0 - law.outage.begins, law.outage.ends, 1.0 - law.outage.share_down)
@@ -295,6 +305,8 @@ def _relaxed(problem: Problem, stage: Stage, informed: bool) -> Relaxation:
     chance = np.array([clean(tool) for tool in stage.tools])
     for number, tool in enumerate(stage.tools):
         facts = numbers.facts[tool]
+        if is_effects and problem.place[tool] >= 0:  # what a call is for happens where its answer is lost, too
+            chance[number] += (1.0 - chance[number]) * facts.lost_share
         if facts.group is not None and (kind != OUTAGES or problem.place[tool] < 0):  # else the phase knows it
             chance[number] *= up
         if not informed and tool not in stage.alone:
@@ -308,7 +320,8 @@ def _relaxed(problem: Problem, stage: Stage, informed: bool) -> Relaxation:
         if (problem.place[tool] >= 0 if kind == FLAWED_OUTPUTS else numbers.facts[tool].is_opener)
     ]
     phases = make_phases(problem, kind, num_phases, max(of_use, default=0.0))
-    relaxation = relax(problem, stage.tools, chance, breaks, rows_known, phases)
+    history = 1.0 if is_effects and law.lost_answer is not None else law.history
+    relaxation = relax(problem, stage.tools, chance, breaks, rows_known, phases, history)
     neutral = int(stage.rules.num_tools) - len(stage.tools)
     return relaxation._replace(
         kind=np.append(relaxation.kind, np.zeros(neutral, dtype=np.int64)),
@@ -385,12 +398,9 @@ class ReachableOptimum(Values):
 
     def _outcome(self, state: EpisodeState) -> float:
         if self._hides and not state.hidden:
-            ended_well = outcome(self.problem, replace(state, hidden=self._nothing_hidden()))
+            ended_well = state.counters[ENDED] in (COMPLETION, STOPPED)
             return ended_well * self.problem.dynamics.chance_done(state)
         return float(outcome(self.problem, state))
-
-    def _nothing_hidden(self) -> tuple[int, ...]:
-        return (0,) * self.problem.dynamics.rules.num_hidden
 
     def tells_apart(self, tool: int) -> bool:
         """Return whether more than a tool's chance and whether it has succeeded decides what calling it is worth."""
@@ -423,7 +433,8 @@ class ReachableOptimum(Values):
     def _candidates(self, state: EpisodeState) -> Iterable[Message]:
         """Return the signal where it can succeed, calls, and waiting where time can help."""
         known, problem = self._as_known(state), self.problem
-        messages = [FINISH] if known.counters[NEXT_PLACE] == len(problem.required) else []
+        is_done = known.counters[NEXT_PLACE] == len(problem.required) or problem.dynamics.chance_done(known) > 0.0
+        messages = [FINISH] if is_done else []
         if is_awaiting_closing(problem, known):
             return messages or [FINISH]
         tools = [next_required(problem, known), *self.states.stage.tools]

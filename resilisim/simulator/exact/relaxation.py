@@ -161,6 +161,7 @@ def relax(
     break_chance: NDArray[np.float64],
     most_in_row: int,
     phases: Phases | None = None,
+    history: float | None = None,
 ) -> Relaxation:
     """Solve the relaxed problem, in as much detail as there is room for.
 
@@ -173,6 +174,7 @@ def relax(
         most_in_row: Failures in a row that end an episode; 0 if the bound need not know of them.
         phases: What is kept of a law's parts; the plain law's if None. In a phase a call is at least as likely to
             succeed as in any state that the phase stands for.
+        history: Factor for each failure; the law's if None.
 
     Raises:
         ExactLimitError: Even the coarsest table would be too large.
@@ -195,7 +197,7 @@ def relax(
                     charges.required_base(),
                     charges.factor(),
                     break_chance,
-                    problem.law.history,
+                    problem.law.history if history is None else history,
                     rows_end,
                     charges.spare,
                     phases,

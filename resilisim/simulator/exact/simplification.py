@@ -10,6 +10,7 @@ from typing import Any
 
 from resilisim.simulator.compiled import scalar
 from resilisim.simulator.exact.stage import pack
+from resilisim.simulator.rulebook.entering import finish_value
 from resilisim.simulator.rulebook.rules import (
     CLOSED,
     NEVER_SEEN,
@@ -19,13 +20,19 @@ from resilisim.simulator.rulebook.rules import (
     UNCHECKED,
     UNSOUND,
     count_bits,
-    finish_value,
-    is_answer_lost,
-    is_missing,
     is_opened,
     is_refused,
     is_time_up,
     messages_until_free,
+)
+from resilisim.simulator.rulebook.runs import (
+    DOUBT,
+    SURELY,
+    chance_not_run,
+    chance_run_well,
+    enter_sure_run,
+    is_answer_lost,
+    is_missing,
 )
 from resilisim.simulator.state import (
     CONSECUTIVE_FAILURES,
@@ -47,6 +54,9 @@ ASIDE = 2  # to break a row of failures, to look whether a group is up, or to pr
 
 NOT_KNOWN = -1.0
 
+# Sections with an entry for each tool.
+NUM_OF_TOOLS, NUM_HIDDEN_OF_TOOLS = 4, 3
+
 
 @scalar
 def value_at_once(
@@ -57,30 +67,58 @@ def value_at_once(
         return 0.0
     turns_left = rules.max_turns - counters[TURNS_USED]
     missing = rules.num_required - counters[NEXT_PLACE]
+    if rules.at_ran >= 0:
+        for tool in range(rules.num_tools):
+            if rules.is_once[tool] and chance_run_well(rules, parts, hidden, informed, tool) <= 0.0:
+                return 0.0
+        if rules.is_effects:
+            return _value_of_effects(rules, counters, parts, hidden, informed)
     if missing == 0:
         value = finish_value(rules, rules, counters, parts, hidden, informed)
-        return value if value == 1.0 or turns_left == 0 or is_time_up(rules, parts) else NOT_KNOWN
+        is_over = value == 1.0 or turns_left == 0 or is_time_up(rules, parts)
+        return value if is_over or not rules.counts_sound else NOT_KNOWN
     if turns_left < missing or is_time_up(rules, parts):
         return 0.0
-    if rules.at_sound >= 0 or rules.at_ran >= 0 or (informed and rules.at_broken >= 0):
+    if rules.counts_sound or rules.at_ran >= 0 or (informed and rules.at_broken >= 0):
         repairs = missing
         for place in range(rules.num_required):
-            hopeless = is_missing(rules, rules, status, counters, place)
+            hopeless = is_missing(rules, rules, status, counters, parts, place)
             corrupt = not hopeless
             for tool in range(rules.num_tools):
                 if rules.place[tool] == place:
-                    if rules.at_sound >= 0 and parts[rules.at_sound + tool] != UNSOUND and status[tool] == SUCCEEDED:
+                    if rules.counts_sound and parts[rules.at_sound + tool] != UNSOUND and status[tool] == SUCCEEDED:
                         corrupt = False
                     is_broken = informed and rules.at_broken >= 0 and hidden[rules.at_broken + tool] == 1
-                    if not is_broken and not is_answer_lost(rules, status, parts, tool):
+                    if not is_broken and not is_answer_lost(rules, status, parts, hidden, informed, tool):
                         hopeless = False
             if hopeless:
                 return 0.0
-            if corrupt and rules.at_sound >= 0:
+            if corrupt and rules.counts_sound:
                 repairs += 1
         if turns_left < repairs:
             return 0.0
     return NOT_KNOWN
+
+
+@scalar
+def _value_of_effects(rules: Any, counters: IntVector, parts: IntVector, hidden: IntVector, informed: bool) -> float:
+    """Return V* of a running state in which effects count and failures can come after the run, or NOT_KNOWN."""
+    turns_left = rules.max_turns - counters[TURNS_USED]
+    value = finish_value(rules, rules, counters, parts, hidden, informed)
+    is_over = value == 1.0 or turns_left == 0 or is_time_up(rules, parts)
+    if is_over or counters[NEXT_PLACE] == rules.num_required:  # whatever else is done, nothing gets better by it
+        return value
+    missing = 0
+    for place in range(rules.num_required):
+        not_run, hopeless = 1.0, True
+        for tool in range(rules.num_tools):
+            if rules.place[tool] == place:
+                not_run *= chance_not_run(rules, parts, hidden, informed, tool)
+                hopeless = hopeless and informed and rules.at_broken >= 0 and hidden[rules.at_broken + tool] == 1
+        missing += int(not_run >= 1.0)
+        if hopeless and not_run >= 1.0:
+            return 0.0
+    return 0.0 if turns_left < missing else NOT_KNOWN
 
 
 @scalar
@@ -94,9 +132,22 @@ def row_matters(rules: Any, counters: IntVector) -> bool:
 @scalar
 def is_wanted_again(rules: Any, tool: int) -> bool:
     """Return whether calling a tool that has succeeded can be good for more than to break a row or see a group."""
-    return bool(
-        rules.at_sound >= 0 and (rules.place[tool] >= 0 or (rules.at_unsound >= 0 and rules.is_validator[tool]))
-    )
+    if rules.at_ran >= 0 and rules.is_checker[tool]:
+        return True
+    return bool(rules.counts_sound and (rules.place[tool] >= 0 or (rules.at_unsound >= 0 and rules.is_validator[tool])))
+
+
+@scalar
+def tells_of_runs(rules: Any, parts: IntVector, informed: bool, tool: int, later: bool) -> bool:
+    """Return whether a success tells something of what has run, now or `later`."""
+    if informed or rules.at_ran < 0 or not rules.is_checker[tool]:
+        return False
+    for other in range(rules.num_tools):
+        if rules.checker[other] == tool:
+            ran = parts[rules.at_ran + other]
+            if ran >= DOUBT or (later and ran != SURELY):
+                return True
+    return False
 
 
 @scalar
@@ -112,11 +163,13 @@ def mark_tools(
         tool = rules.order[number]
         place = rules.place[tool]
         if place >= 0 and (
-            is_missing(rules, rules, status, counters, place)
-            or (rules.at_sound >= 0 and parts[rules.at_sound + tool] != SOUND)
+            is_missing(rules, rules, status, counters, parts, place)
+            or (rules.counts_sound and parts[rules.at_sound + tool] != SOUND)
         ):
             marks[tool] = USEFUL
-        if rules.at_unsound >= 0 and rules.is_validator[tool]:
+        if rules.at_unsound >= 0 and rules.counts_sound and rules.is_validator[tool]:
+            marks[tool] = USEFUL
+        if tells_of_runs(rules, parts, informed, tool, True):
             marks[tool] = USEFUL
         if is_watched(rules, status, marks, tool):
             marks[tool] = USEFUL
@@ -211,7 +264,7 @@ def is_worth_a_thought(
     can_succeed = is_free and not is_refused(rules, status, parts, tool, NEW_INPUT)
     if informed and rules.at_broken >= 0 and hidden[rules.at_broken + tool] == 1:
         can_succeed = False
-    if is_answer_lost(rules, status, parts, tool):
+    if is_answer_lost(rules, status, parts, hidden, informed, tool):
         can_succeed = False
     breaks_order = rules.is_ordered == 1 and status[tool] != SUCCEEDED and rules.place[tool] > counters[NEXT_PLACE]
     # Executed in vain, it may still have been executed.
@@ -234,7 +287,9 @@ def is_worth_a_thought(
     if not marks[tool] & USEFUL:
         return False
     if status[tool] == SUCCEEDED:
-        if rules.at_sound < 0:
+        if tells_of_runs(rules, parts, informed, tool, False):
+            return True
+        if not rules.counts_sound:
             return False
         validates = rules.at_unsound >= 0 and rules.is_validator[tool] == 1
         return bool(validates or (rules.place[tool] >= 0 and parts[rules.at_sound + tool] != SOUND))
@@ -272,14 +327,15 @@ def simplify(
             is_input = block != OPEN and block != CLOSED
             if is_over or (opened and block == CLOSED) or (is_input and not rules.repeats_refused):
                 parts[rules.at_block + tool] = OPEN
-        if rules.at_sound >= 0 and rules.place[tool] < 0 and (is_over or not rules.is_enumerated):
+        is_beside = rules.place[tool] < 0 or not rules.counts_sound
+        if rules.at_sound >= 0 and is_beside and (is_over or not rules.is_enumerated):
             # The loop rule alone asks for it; not to know a flaw of it is never better.
             parts[rules.at_sound + tool] = SOUND if status[tool] == SUCCEEDED else NO_OUTPUT
-        if rules.at_ran >= 0 and (is_over or status[tool] == SUCCEEDED):
-            parts[rules.at_ran + tool] = 0  # one that has succeeded has run
+        if rules.at_ran >= 0 and rules.is_tracked[tool]:
+            _simplify_runs(rules, status, counters, parts, hidden, informed, is_over, tool)
         if informed and rules.at_broken >= 0 and (is_over or status[tool] == SUCCEEDED):
             hidden[rules.at_broken + tool] = 0
-        is_aside = informed and rules.at_unsound >= 0 and rules.place[tool] < 0
+        is_aside = informed and rules.at_unsound >= 0 and (rules.place[tool] < 0 or not rules.counts_sound)
         if is_aside and parts[rules.at_sound + tool] != UNCHECKED:
             hidden[rules.at_unsound + tool] = 0
         if is_over and rules.own_key[tool] >= 0:
@@ -312,6 +368,30 @@ def simplify(
 
 
 @scalar
+def _simplify_runs(
+    rules: Any,
+    status: IntVector,
+    counters: IntVector,
+    parts: IntVector,
+    hidden: IntVector,
+    informed: bool,
+    is_over: bool,
+    tool: int,
+) -> None:
+    """Forget doubts of which the truth is known, and runs of what is not called any more."""
+    if informed and rules.at_lost >= 0:
+        parts[rules.at_ran + tool] &= SURELY
+        if hidden[rules.at_lost + tool] > 0 and not parts[rules.at_ran + tool]:
+            enter_sure_run(rules, rules, status, counters, parts, tool)
+            hidden[rules.at_lost + tool] -= 1
+        if not rules.is_once[tool]:
+            hidden[rules.at_lost + tool] = 0
+    is_asked_for = rules.is_effects and rules.place[tool] >= 0
+    if is_over and not is_asked_for and (parts[rules.at_ran + tool] < DOUBT or not rules.is_once[tool]):
+        parts[rules.at_ran + tool] = 0
+
+
+@scalar
 def _sort_twins(rules: Any, status: IntVector, parts: IntVector, hidden: IntVector, informed: bool) -> None:
     """Bring tools that are alike in everything into one order: exchanging what is known of them changes nothing."""
     changed = True
@@ -322,20 +402,14 @@ def _sort_twins(rules: Any, status: IntVector, parts: IntVector, hidden: IntVect
             if twin < 0:
                 continue
             order = status[twin] - status[tool]
-            for number in range(5):
-                at = -1
-                if number == 0:
-                    at = rules.at_block
-                elif number == 1:
-                    at = rules.at_sound
-                elif number == 2:
-                    at = rules.at_evidence
+            for number in range(NUM_OF_TOOLS):
+                at = _section_of_tools(rules, number)
                 if at >= 0 and order == 0:
                     order = parts[at + twin] - parts[at + tool]
-                if number >= 3 and informed and order == 0:
-                    at = rules.at_broken if number == 3 else rules.at_unsound
-                    if at >= 0:
-                        order = hidden[at + twin] - hidden[at + tool]
+            for number in range(NUM_HIDDEN_OF_TOOLS if informed else 0):
+                at = _hidden_of_tools(rules, number)
+                if at >= 0 and order == 0:
+                    order = hidden[at + twin] - hidden[at + tool]
             own, other = rules.own_key[tool], rules.own_key[twin]
             if order == 0 and own >= 0:
                 order = parts[rules.at_rate + other] - parts[rules.at_rate + own]
@@ -343,22 +417,35 @@ def _sort_twins(rules: Any, status: IntVector, parts: IntVector, hidden: IntVect
                 continue
             changed = True
             status[tool], status[twin] = status[twin], status[tool]
-            for number in range(3):
-                at = rules.at_evidence
-                if number == 0:
-                    at = rules.at_block
-                elif number == 1:
-                    at = rules.at_sound
+            for number in range(NUM_OF_TOOLS):
+                at = _section_of_tools(rules, number)
                 if at >= 0:
                     parts[at + tool], parts[at + twin] = parts[at + twin], parts[at + tool]
             if own >= 0:
                 first, second = rules.at_rate + own, rules.at_rate + other
                 parts[first], parts[second] = parts[second], parts[first]
-            if informed:
-                for number in range(2):
-                    at = rules.at_broken if number == 0 else rules.at_unsound
-                    if at >= 0:
-                        hidden[at + tool], hidden[at + twin] = hidden[at + twin], hidden[at + tool]
+            for number in range(NUM_HIDDEN_OF_TOOLS if informed else 0):
+                at = _hidden_of_tools(rules, number)
+                if at >= 0:
+                    hidden[at + tool], hidden[at + twin] = hidden[at + twin], hidden[at + tool]
+
+
+@scalar
+def _section_of_tools(rules: Any, number: int) -> int:
+    """Return the place of a section of `parts` that has an entry for each tool, or one below 0."""
+    if number == 0:
+        return int(rules.at_block)
+    if number == 1:
+        return int(rules.at_sound)
+    return int(rules.at_evidence if number == 2 else rules.at_ran)
+
+
+@scalar
+def _hidden_of_tools(rules: Any, number: int) -> int:
+    """Return the place of a section of `hidden` that has an entry for each tool, or one below 0."""
+    if number == 0:
+        return int(rules.at_broken)
+    return int(rules.at_unsound if number == 1 else rules.at_lost)
 
 
 @scalar

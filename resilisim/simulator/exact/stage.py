@@ -95,9 +95,11 @@ def told_apart(problem: Problem) -> tuple[int, ...]:
     dynamics = problem.dynamics
     facts, library = dynamics.numbers.facts, problem.library
     wanted = set(problem.closure)
-    if dynamics.rules.at_unsound >= 0:
+    rules = dynamics.rules
+    if rules.at_unsound >= 0 and rules.counts_sound:
         validators = [tool for tool, one in enumerate(facts) if one.is_validator]
         wanted.update(undominated(problem, validators, 2))
+    wanted.update(other for tool, other in enumerate(rules.checker) if other >= 0 and tool in problem.closure)
     tools = library.closure(library.names[tool] for tool in sorted(wanted))
     # Openers come last: a validator can be closed, too, and what it depends on. Openers themselves never are.
     if dynamics.rules.at_block >= 0 and any(facts[library.index(name)].access_share > 0.0 for name in tools):
@@ -204,7 +206,7 @@ def neutral_tools(problem: Problem, tools: Sequence[int], informed: bool) -> tup
     classes: dict[ToolFacts, list[int]] = {}
     for tool in best:
         kept = replace(facts[tool], name="any tool", rate_key=None if per_tool else facts[tool].rate_key)
-        kept = replace(kept, input_share=0.0, opened_input_share=0.0, corrupt_chance=0.0)
+        kept = replace(kept, input_share=0.0, opened_input_share=0.0, corrupt_chance=0.0, lost_share=0.0, checker=None)
         classes.setdefault(replace(kept, is_validator=False, is_opener=False), []).append(tool)
     tracked = {None, *(facts[tool].group for tool in tools)}  # each further group would multiply the states
     there = []
@@ -304,7 +306,7 @@ def make_stage(
         "num_phases": num_phases,
         "least_ticks": _least_ticks(problem),
         "asks_more": int(not informed and _asks_more(problem)),
-        "twin": _twins(facts[: len(tools)], rules, dependents, is_limit_own),
+        "twin": _twins(facts[: len(tools)], rules, dependents, is_limit_own, alone),
     }
     return Stage(
         tools=tuple(tools),
@@ -325,6 +327,7 @@ def _asks_more(problem: Problem) -> bool:
     law, facts = problem.dynamics.numbers.law, problem.dynamics.numbers.facts
     if (
         law.corrupt is None
+        or problem.goal.counts == "effects"
         or law.corrupt.shows != "validators"
         or any(facts[tool].is_validator for tool in problem.closure)
     ):
@@ -345,16 +348,27 @@ def _least_ticks(problem: Problem) -> int:
 
 
 def _twins(
-    facts: Sequence[ToolFacts], rules: Rulebook, dependents: Sequence[Sequence[int]], is_limit_own: bool
+    facts: Sequence[ToolFacts],
+    rules: Rulebook,
+    dependents: Sequence[Sequence[int]],
+    is_limit_own: bool,
+    alone: Sequence[bool],
 ) -> list[int]:
-    """Return for each helper the last one before it that is alike in everything, or -1."""
+    """Return for each helper the last one before it that is alike in everything, or -1.
+
+    Where required tools may come in any order, so are those that nothing stands in for.
+    """
     last: dict[object, int] = {}
     twins = [-1] * len(dependents)
     for tool, one in enumerate(facts):
-        if rules.place[tool] < 0 and not rules.is_once[tool]:
+        is_wanted = rules.place[tool] >= 0
+        if not rules.is_checker[tool] and (not is_wanted or (alone[tool] and not rules.is_ordered)):
             # What its own limit counts is exchanged with it.
             alike = replace(one, name="", rate_key=None if is_limit_own else one.rate_key)
-            key = (replace(alike, dependencies=tuple(sorted(one.dependencies))), tuple(dependents[tool]))
+            alike = replace(alike, dependencies=tuple(sorted(one.dependencies)))
+            if not rules.is_tracked[tool]:
+                alike = replace(alike, lost_share=0.0, checker=None)
+            key = (alike, tuple(dependents[tool]), rules.is_once[tool], is_wanted)
             twins[tool] = last.get(key, -1)
             last[key] = tool
     return twins
@@ -375,7 +389,7 @@ def _dependents_first(facts: Sequence[ToolFacts]) -> list[int]:
 
 
 BITS_OF_A_WORD = 60
-AGE_BITS, TIME_BITS = 20, 50
+AGE_BITS, TIME_BITS, RAN_BITS, HIDDEN_BITS = 20, 50, 20, 2
 
 
 @scalar
@@ -408,7 +422,7 @@ def pack(
             at = _write(row, at, 2, parts[rules.at_sound + tool])
     if rules.at_ran >= 0:
         for tool in range(num_tools):
-            at = _write(row, at, 1, parts[rules.at_ran + tool])
+            at = _write(row, at, RAN_BITS, parts[rules.at_ran + tool])
     for group in range(rules.num_groups):
         at = _write(row, at, 2, parts[rules.at_outage + 2 * group])
         at = _write(row, at, AGE_BITS, parts[rules.at_outage + 2 * group + 1])
@@ -421,17 +435,17 @@ def pack(
             at = _write(row, at, BITS_OF_A_WORD, parts[rules.at_evidence + tool])
     if informed:
         for number in range(rules.num_hidden):
-            at = _write(row, at, 1, hidden[number])
+            at = _write(row, at, HIDDEN_BITS, hidden[number])
 
 
 def _width(rules: Rulebook, informed: bool) -> int:
     """Return how many words `pack` writes."""
     sizes = [2] * rules.num_tools * (1 + int(rules.at_block >= 0) + int(rules.at_sound >= 0))
-    sizes += [1] * (rules.num_tools if rules.at_ran >= 0 else 0)
+    sizes += [RAN_BITS] * (rules.num_tools if rules.at_ran >= 0 else 0)
     sizes += [2, AGE_BITS] * rules.num_groups + [BITS_OF_A_WORD] * rules.num_rate_keys
     sizes += [TIME_BITS] * int(rules.at_time >= 0)
     sizes += [BITS_OF_A_WORD] * (rules.num_tools if rules.at_evidence >= 0 and not informed else 0)
-    sizes += [1] * (rules.num_hidden if informed else 0)
+    sizes += [HIDDEN_BITS] * (rules.num_hidden if informed else 0)
     row, at = [0] * (3 + len(sizes)), 2 * BITS_OF_A_WORD
     for bits in sizes:
         at = _write(row, at, bits, 0)

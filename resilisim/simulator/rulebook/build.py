@@ -53,6 +53,8 @@ class ToolFacts:
     input_share: float = 0.0
     access_share: float = 0.0
     opened_input_share: float = 0.0
+    lost_share: float = 0.0
+    checker: str | None = None  # name of the tool whose success tells how often it has run
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,8 +130,8 @@ class LawNumbers:
 
     @functools.cached_property
     def rulebook(self) -> Rulebook:
-        """The rulebook of all tools, none of which is required; what is costs little to enter (`make_rulebook`)."""
-        return make_rulebook(self, self.facts, Aims([NONE] * len(self.facts), 0))
+        """The rulebook of all tools without a goal, which costs little to enter (`with_aims`)."""
+        return _without_aims(self, self.facts)
 
 
 def law_numbers(library: ToolLibrary, law: Law, rules: EndRules) -> LawNumbers:
@@ -157,6 +159,9 @@ def law_numbers(library: ToolLibrary, law: Law, rules: EndRules) -> LawNumbers:
     openers = _by_operation(
         library, law.error_kinds.opened_by if law.error_kinds else (), "authenticator", "error_kinds"
     )
+    lost = law.lost_answer
+    losing = _chosen(library, lost.tools if lost else (), "lost_answer")
+    checkers = _checkers(library, law)
     facts, weighed = [], []
     for number, tool in enumerate(library):
         before = weighed_errors(law, tool, number in openers, opened=False)
@@ -172,13 +177,18 @@ def law_numbers(library: ToolLibrary, law: Law, rules: EndRules) -> LawNumbers:
                 group=group.get(number),
                 broken_prior=law.broken.probability if law.broken is not None and number in broken else 0.0,
                 corrupt_chance=law.corrupt.probability
-                if law.corrupt is not None and number in corrupt and not is_validator
+                if law.corrupt is not None
+                and number in corrupt
+                and not is_validator
+                and tool.name not in checkers.values()
                 else 0.0,
                 is_validator=is_validator,
                 is_opener=law.error_kinds is not None and number in openers,
                 input_share=_share(before, INPUT_FAILURE),
                 access_share=_share(before, ACCESS_FAILURE),
                 opened_input_share=_share(after, INPUT_FAILURE),
+                lost_share=lost.share if lost is not None and number in losing else 0.0,
+                checker=checkers.get(tool.name),
             )
         )
     equivalents = {
@@ -201,6 +211,18 @@ def law_numbers(library: ToolLibrary, law: Law, rules: EndRules) -> LawNumbers:
         equivalents,
         tuple(dict.fromkeys(one.group for one in facts if one.group is not None)),
     )
+
+
+def _checkers(library: ToolLibrary, law: Law) -> dict[str, str]:
+    """Return for tools the one whose success tells how often they have run."""
+    checks = law.lost_answer.checks if law.lost_answer is not None else {}
+    for tool, checker in checks.items():
+        for name in (tool, checker):
+            if name not in library:
+                raise unknown_name("tool of lost_answer.checks", name, library.names)
+        if tool == checker:
+            raise InvalidInputError(f"lost_answer.checks: {tool!r} checks itself: expected another tool")
+    return dict(checks)
 
 
 def tabulate_law(law: Law, bases: Sequence[float], max_dependencies: int, max_failures: int) -> NDArray[np.float64]:
@@ -310,7 +332,7 @@ class Aims:
         num_required: Length of the required list.
         is_ordered: Whether first answers have to come in that order.
         is_once: (num_tools,) whether each may run only once; empty if all may run again.
-        fails_after: Whether drawn failures come after the tool ran.
+        is_effects: Whether tools have to have run, whether or not their answers came through.
         program: The tools of a program's calls in order; None if the goal is a list.
     """
 
@@ -318,7 +340,7 @@ class Aims:
     num_required: int
     is_ordered: bool = True
     is_once: Sequence[bool] = ()
-    fails_after: bool = False
+    is_effects: bool = False
     program: Sequence[int] | None = None
 
     def of(self, tools: Sequence[int], num_more: int = 0) -> Aims:
@@ -336,6 +358,11 @@ def make_rulebook(numbers: LawNumbers, facts: Sequence[ToolFacts], aims: Aims) -
         facts: (num_tools,) the tools; their dependencies are places in this list.
         aims: The goal, for these tools.
     """
+    return with_aims(_without_aims(numbers, facts), aims)
+
+
+def _without_aims(numbers: LawNumbers, facts: Sequence[ToolFacts]) -> Rulebook:
+    """Return a rulebook of no goal: in Workflow-v0 each task brings its own list."""
     law, rules = numbers.law, numbers.rules
     keys = list(dict.fromkeys(one.rate_key for one in facts if one.rate_key is not None))
     groups = list(dict.fromkeys(one.group for one in facts if one.group is not None))
@@ -362,13 +389,19 @@ def make_rulebook(numbers: LawNumbers, facts: Sequence[ToolFacts], aims: Aims) -
         num_hidden += size if is_there else 0
     durations = sorted(law.latency.distribution, key=lambda one: one.seconds) if law.latency else ()
     rate, outage = law.rate_limit, law.outage
-    rulebook = Rulebook(
+    place = {one.name: number for number, one in enumerate(facts)}
+    return Rulebook(
         num_tools=len(facts),
-        place=(),
+        place=(NONE,) * len(facts),
         is_more_than_order=0,
         is_ordered=1,
-        is_once=(),
-        fails_after=0,
+        is_once=(0,) * len(facts),
+        is_effects=0,
+        is_tracked=(0,) * len(facts),
+        lost_share=tuple(one.lost_share for one in facts),
+        unseen_run=tuple(_units(one.lost_share) for one in facts),
+        checker=tuple(NONE if one.checker is None else place.get(one.checker, NONE) for one in facts),
+        is_checker=(0,) * len(facts),
         is_program=0,
         program=(),
         dependencies=tuple((*one.dependencies, *[-1] * (width - len(one.dependencies))) for one in facts),
@@ -394,6 +427,7 @@ def make_rulebook(numbers: LawNumbers, facts: Sequence[ToolFacts], aims: Aims) -
         is_opener=tuple(int(one.is_opener) for one in facts),
         openers=tuple(number for number, one in enumerate(facts) if one.is_opener),
         shows_payload=int(law.corrupt is None or law.corrupt.shows == "payload"),
+        counts_sound=int(sections["at_sound"] != NO_SECTION),
         input_share=tuple(one.input_share for one in facts),
         access_share=tuple(one.access_share for one in facts),
         opened_input_share=tuple(one.opened_input_share for one in facts),
@@ -404,29 +438,52 @@ def make_rulebook(numbers: LawNumbers, facts: Sequence[ToolFacts], aims: Aims) -
         budget=_ticks(law.latency.budget if law.latency else None),
         waiting_is_productive=int(law.waiting_can_help),
         at_ran=NO_SECTION,
+        at_lost=NO_SECTION,
         num_parts=num_parts,
         num_hidden=num_hidden,
         num_sections=sum(place != NO_SECTION for place in sections.values()) + int(law.latency is not None),
         **sections,
     )
-    return with_aims(rulebook, aims)
 
 
 def with_aims(rulebook: Rulebook, aims: Aims) -> Rulebook:
-    """Return a rulebook that was made for no goal with one; where lost answers count, there is a section for them."""
-    has_section, program = aims.fails_after and any(aims.is_once), aims.program
+    """Return a rulebook that was made for no goal with one; where it matters what has run, there are sections for it.
+
+    Hidden is what has run where failures leave that open: not where all of them come after the run, and the tool works.
+    """
+    size, program = rulebook.num_tools, aims.program
+    is_once = tuple(map(int, aims.is_once)) or (0,) * size
+    is_asked = [once or (aims.is_effects and at >= 0) for once, at in zip(is_once, aims.place, strict=True)]
+    # That a tool has run also tells that it is not broken.
+    tells = [at >= 0 and doubt > 0.0 for at, doubt in zip(rulebook.checker, rulebook.broken_prior, strict=True)]
+    is_tracked = tuple(int(asked or told) for asked, told in zip(is_asked, tells, strict=True))
+    shares = [share if tracked else 0.0 for share, tracked in zip(rulebook.lost_share, is_tracked, strict=True)]
+    is_open = [s > 0.0 and (s < 1.0 or p > 0.0) for s, p in zip(shares, rulebook.broken_prior, strict=True)]
+    checker = tuple(other if doubts else NONE for other, doubts in zip(rulebook.checker, is_open, strict=True))
+    has_section, is_hidden = any(shares), any(is_open)
     return rulebook._replace(
         place=tuple(aims.place),
         num_required=aims.num_required if program is None else len(program),
-        is_more_than_order=int(not aims.is_ordered or any(aims.is_once) or program is not None),
+        is_more_than_order=int(not aims.is_ordered or any(is_once) or program is not None),
         is_ordered=int(aims.is_ordered),
-        is_once=tuple(map(int, aims.is_once)) or (0,) * rulebook.num_tools,
-        fails_after=int(aims.fails_after),
+        is_once=is_once,
+        is_effects=int(aims.is_effects),
+        is_tracked=is_tracked,
+        checker=checker,
+        is_checker=tuple(int(tool in checker) for tool in range(size)),
+        counts_sound=int(rulebook.at_sound != NO_SECTION and not aims.is_effects),
         is_program=int(program is not None),
         program=tuple(program or ()),
         at_ran=rulebook.num_parts if has_section else NO_SECTION,
-        num_parts=rulebook.num_parts + (rulebook.num_tools if has_section else 0),
+        num_parts=rulebook.num_parts + (size if has_section else 0),
+        at_lost=rulebook.num_hidden if is_hidden else NO_SECTION,
+        num_hidden=rulebook.num_hidden + (size if is_hidden else 0),
     )
+
+
+def _units(share: float) -> int:
+    """Return what it says for a tool being broken that a failure turns out not to have come after a run, in units."""
+    return round(min(-math.log1p(-share) if share < 1.0 else MOST_EVIDENCE, MOST_EVIDENCE) * EVIDENCE_UNITS)
 
 
 def _memory(kept: float) -> tuple[float, ...]:

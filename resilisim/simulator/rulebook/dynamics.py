@@ -19,6 +19,7 @@ from resilisim.provenance import arguments_text
 from resilisim.seeding import hash_words
 from resilisim.simulator.messages import Message
 from resilisim.simulator.rulebook.build import Aims, LawNumbers, with_aims
+from resilisim.simulator.rulebook.entering import enter_execution, finish_value
 from resilisim.simulator.rulebook.luck import write_first_hidden, write_next_down
 from resilisim.simulator.rulebook.rules import (
     ACCESS_FAILURE,
@@ -34,15 +35,28 @@ from resilisim.simulator.rulebook.rules import (
     REFUSED,
     SLOW,
     SUCCESS,
+    UNANSWERED,
+    UNANSWERED_LATE,
     UNCHECKED,
+    WORKS,
     Rulebook,
-    enter_execution,
+    chance_broken,
     fill_chances,
-    finish_value,
     is_time_up,
+    law_probability,
     pass_message,
     reported_chance,
     time_limit,
+)
+from resilisim.simulator.rulebook.runs import (
+    AGAIN,
+    DOUBT,
+    MOST_RUNS,
+    RUN_BITS,
+    SURELY,
+    chance_run_well,
+    chance_told,
+    has_run,
 )
 from resilisim.simulator.state import (
     COMPLETION,
@@ -51,7 +65,9 @@ from resilisim.simulator.state import (
     LOST,
     NO_LOOP,
     NUM_COUNTERS,
+    RAN_AGAIN,
     RUNNING,
+    SPOILT,
     STOPPED,
     TIME,
     TURNS,
@@ -64,7 +80,19 @@ from resilisim.tool_library.parameters import defaults
 
 NOTHING: Any = (0,)  # stands for a vector that nobody reads
 # In this order what an execution can bring is told.
-_IN_ORDER = (SUCCESS, FAILURE, CORRUPT, INPUT_FAILURE, ACCESS_FAILURE, LIMITED, DOWN, REFUSED, SLOW)
+_IN_ORDER = (
+    SUCCESS,
+    FAILURE,
+    CORRUPT,
+    INPUT_FAILURE,
+    ACCESS_FAILURE,
+    LIMITED,
+    DOWN,
+    REFUSED,
+    SLOW,
+    UNANSWERED,
+    UNANSWERED_LATE,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +102,8 @@ class Draw:
     Attributes:
         result: One of the codes of `rulebook.rules`.
         ticks: How long it took.
-        findings: What a validator found, see `enter_execution`.
+        findings: What a validator found, see `enter_result`.
+        told: What a call has told of runs, likewise.
         refused: Whether the tool itself failed then, as those of a world may: a failure from which the parts learn that
             it works.
         forced: Whether it was not luck: somebody said beforehand what this call brings.
@@ -83,6 +112,7 @@ class Draw:
     result: int
     ticks: int = 0
     findings: int = 0
+    told: int = 0
     refused: bool = False
     forced: bool = False
 
@@ -90,6 +120,11 @@ class Draw:
     def passes(self) -> bool:
         """Whether the law let the call through, whatever its work brought then."""
         return self.result in (SUCCESS, CORRUPT)
+
+    @property
+    def runs(self) -> bool:
+        """Whether the tool runs: where its answer is lost, it does."""
+        return has_run(self.result)
 
 
 UNTIMED = tuple(Draw(result) for result in range(NUM_RESULTS))  # where nobody counts the time
@@ -253,6 +288,7 @@ class Dynamics:
             draw.ticks,
             self.digest(tool, message) if rules.at_block >= 0 else 0,
             draw.findings,
+            draw.told,
             signature,
         )
         if parts:
@@ -301,16 +337,81 @@ class Dynamics:
             chance = chances[result]
             if chance <= 0.0:
                 continue
-            if rules.at_time < 0 and not rules.is_validator[tool]:
+            if rules.at_time < 0 and not rules.is_validator[tool] and not rules.is_checker[tool]:
                 found.append((chance, UNTIMED[result]))
                 continue
+            told = self._told(state, tool, informed) if result == SUCCESS else [(1.0, 0)]
             for share, ticks in self._durations(state, result):
-                if result == SUCCESS and rules.is_validator[tool] and not rules.shows_payload:
-                    for odds, findings in self._findings(state, informed):
-                        found.append((chance * share * odds, Draw(result, ticks, findings)))
-                else:
-                    found.append((chance * share, Draw(result, ticks)))
+                for again, runs in told:
+                    if result == SUCCESS and rules.is_validator[tool] and not rules.shows_payload:
+                        for odds, findings in self._findings(state, informed):
+                            found.append((chance * share * again * odds, Draw(result, ticks, findings, runs)))
+                    else:
+                        found.append((chance * share * again, Draw(result, ticks, 0, runs)))
         return found
+
+    def _told(self, state: EpisodeState, checker: int, informed: bool) -> list[tuple[float, int]]:
+        """Return what a call can tell of runs."""
+        rules, parts, hidden = self.rules, state.parts, state.hidden or NOTHING
+        found = [(1.0, 0)]
+        for number, tool in enumerate(self._checked_by(checker)):
+            if parts[rules.at_ran + tool] >= DOUBT:
+                chances = [chance_told(rules, parts, hidden, informed, tool, runs) for runs in range(MOST_RUNS + 1)]
+                shift = RUN_BITS * number
+                found = [
+                    (p * q, told | runs << shift) for p, told in found for runs, q in enumerate(chances) if q > 0.0
+                ]
+        return found
+
+    def _checked_by(self, checker: int) -> list[int]:
+        """Return the tools of which a call tells how often they have run."""
+        return [tool for tool, other in enumerate(self.rules.checker) if other == checker]
+
+    def told_of_runs(self, state: EpisodeState, hidden: Sequence[int]) -> EpisodeState:
+        """Return a state with what it says for a tool being broken that its doubts were runs, or were not."""
+        rules, parts = self.rules, list(state.parts)
+        for tool in range(rules.num_tools if rules.at_evidence >= 0 else 0):
+            doubts = parts[rules.at_ran + tool] // DOUBT
+            if doubts > 0 and hidden[rules.at_lost + tool] > 0:
+                parts[rules.at_evidence + tool] = WORKS
+            elif doubts > 0:
+                parts[rules.at_evidence + tool] += doubts * rules.unseen_run[tool]
+        return replace(state, parts=tuple(parts))
+
+    def share_lost(self, state: EpisodeState, tool: int, result: int) -> float:
+        """Return how likely it is that a failure came after the run, by what is known in a state."""
+        rules = self.rules
+        if result not in (FAILURE, SLOW):
+            return 0.0
+        works = 1.0 - chance_broken(rules, state.status, state.parts, tool) if rules.at_evidence >= 0 else 1.0
+        if result == FAILURE:
+            won = law_probability(rules, self._tables, state.status, state.counters, tool)
+            works *= (1.0 - won) / (1.0 - works * won) if works * won < 1.0 else 0.0
+        return float(rules.lost_share[tool] * works)
+
+    def has_run_well(self, state: EpisodeState) -> bool:
+        """Return whether nothing has run twice that may run only once, as far as a state tells."""
+        rules, hidden = self.rules, state.hidden or NOTHING
+        if state.counters[SPOILT] & RAN_AGAIN:
+            return False
+        tools = range(rules.num_tools if rules.at_ran >= 0 else 0)
+        return all(chance_run_well(rules, state.parts, hidden, bool(state.hidden), tool) == 1.0 for tool in tools)
+
+    def known_runs(self, state: EpisodeState, checker: int, told: int) -> dict[int, int]:
+        """Return of each tool that a call tells of how often it has run: 0, 1, or 2 for more."""
+        found, rules = {}, self.rules
+        for number, tool in enumerate(self._checked_by(checker)):
+            ran, mask = state.parts[rules.at_ran + tool], (1 << RUN_BITS) - 1
+            runs = bool(ran & SURELY) + bool(ran & AGAIN) + (told >> RUN_BITS * number & mask if ran >= DOUBT else 0)
+            found[tool] = min(runs, MOST_RUNS if rules.is_once[tool] else 1)
+        return found
+
+    def true_told(self, state: EpisodeState, checker: int) -> int:
+        """Return what a call that succeeds tells of runs, where that is known."""
+        if self.rules.at_lost < 0 or not state.hidden:
+            return 0
+        runs = [state.hidden[self.rules.at_lost + tool] for tool in self._checked_by(checker)]
+        return sum(one << RUN_BITS * number for number, one in enumerate(runs))
 
     def _durations(self, state: EpisodeState, result: int) -> list[tuple[float, int]]:
         """Return how long an execution with a result can take; all the same where time is not counted."""
@@ -318,7 +419,7 @@ class Dynamics:
         if rules.at_time < 0 or result in (LIMITED, DOWN, REFUSED):
             return [(1.0, 0)]
         limit = time_limit(rules, state.parts)
-        if result == SLOW:
+        if result in (SLOW, UNANSWERED_LATE):
             return [(1.0, limit)]
         pairs = zip(rules.duration_chance, rules.duration_ticks, strict=True)
         in_time = [(chance, ticks) for chance, ticks in pairs if ticks <= limit]

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from resilisim.seeding import PURPOSE_CORRUPT, PURPOSE_DURATION, PURPOSE_ERROR_CODE, UNIFORM_BITS
+from resilisim.seeding import PURPOSE_CORRUPT, PURPOSE_DURATION, PURPOSE_ERROR_CODE, PURPOSE_LOST, UNIFORM_BITS
 from resilisim.simulator.compiled import draw_bits, inlined, inlined_bits, inlined_threefry, kernel, scalar, unlikely
 from resilisim.simulator.rulebook.rules import (
     CORRUPT,
@@ -21,6 +21,8 @@ from resilisim.simulator.rulebook.rules import (
     REFUSED,
     SLOW,
     SUCCESS,
+    UNANSWERED,
+    UNANSWERED_LATE,
     Rulebook,
     is_opened,
     is_refused,
@@ -175,19 +177,23 @@ def draw_result(
         met, ticks = _before_draw(rules, status, parts, hidden, tool, digest, key0, key1, attempt)
         is_broken = rules.at_broken >= 0 and hidden[rules.at_broken + tool] == 1
     if met != SUCCESS:
+        if unlikely(met == SLOW) and not is_broken and is_lost(rules, tool, key0, key1, attempt):
+            met = UNANSWERED_LATE
         return met, ticks, OTHER_ERROR
     if bits < threshold and not is_broken:
         is_corrupt = rules.at_sound >= 0 and _is_corrupt(rules, tool, key0, key1, attempt)
         return CORRUPT if is_corrupt else SUCCESS, ticks, OTHER_ERROR
     if is_broken:  # it fails as an unlucky tool does, so that its errors tell nothing
         bits = failing_bits(bits, threshold)
+    failure = UNANSWERED if not is_broken and is_lost(rules, tool, key0, key1, attempt) else FAILURE
     if bits < clean_threshold:
-        return FAILURE, ticks, OF_DEPENDENCIES
+        return failure, ticks, OF_DEPENDENCIES
     if rules.at_block < 0:
-        return FAILURE, ticks, OTHER_ERROR
+        return failure, ticks, OTHER_ERROR
     number = draw_error(rules, luck, status, tool, key0, key1, attempt, ANY_RESULT)
     opened = 1 if is_opened(rules, status) else 0
-    return int(luck.error_result[tool, opened, number]), ticks, number
+    result = int(luck.error_result[tool, opened, number])
+    return failure if result == FAILURE else result, ticks, number
 
 
 @scalar
@@ -220,6 +226,13 @@ def _before_draw(
 def _is_corrupt(rules: Rulebook, tool: int, key0: int, key1: int, attempt: int) -> bool:
     chance = rules.corrupt_chance[tool]
     return bool(chance > 0.0 and draw_bits(key0, key1, attempt, PURPOSE_CORRUPT) * UNIT < chance)
+
+
+@scalar
+def is_lost(rules: Rulebook, tool: int, key0: int, key1: int, attempt: int) -> bool:
+    """Return whether a failure that is no refusal comes after the run."""
+    share = rules.lost_share[tool]
+    return bool(share > 0.0 and draw_bits(key0, key1, attempt, PURPOSE_LOST) * UNIT < share)
 
 
 @scalar

@@ -15,16 +15,18 @@ from resilisim.simulator.rulebook.rules import (
     REFUSED,
     SLOW,
     SUCCESS,
+    UNANSWERED_LATE,
     UNCHECKED,
     Tables,
     clear_chances,
     fill_chances,
     time_limit,
 )
+from resilisim.simulator.rulebook.runs import DOUBT, MOST_RUNS, RUN_BITS, chance_told
 from resilisim.simulator.tool_status import IntVector
 
 # Columns of what is listed; STEP has a bit for each group that is down afterwards, where what is hidden is known.
-CHANCE, RESULT, TICKS, FINDINGS, STEP, NUM_OF_RESULT = range(6)
+CHANCE, RESULT, TICKS, FINDINGS, TOLD, STEP, NUM_OF_RESULT = range(7)
 
 
 def most_results(rules: Any, informed: bool) -> int:
@@ -33,6 +35,9 @@ def most_results(rules: Any, informed: bool) -> int:
     for tool in range(int(rules.num_tools)) if rules.at_unsound >= 0 else ():
         if (rules.place[tool] >= 0 or rules.is_enumerated == 1) and rules.corrupt_chance[tool] > 0.0:
             findings *= 2
+    told = np.bincount([other for other in rules.checker[: rules.num_tools] if other >= 0] or [0]).max()
+    if rules.at_lost >= 0:
+        findings *= (MOST_RUNS + 1) ** int(told)
     steps = 1 << int(rules.num_groups) if rules.at_down >= 0 and informed else 1
     return int(rules.num_durations) * (findings + NUM_RESULTS) * steps
 
@@ -66,7 +71,7 @@ def list_results(
         tool: The tool that is executed; below 0 a message that executes nothing, which is listed as a success.
         digest: What stands for its parameters.
         chances: (NUM_RESULTS,) for scratch.
-        unchecked: (num_tools,) for scratch.
+        unchecked: (2 * num_tools,) for scratch.
         listed: (most_results, NUM_OF_RESULT or more) with the columns above.
     """
     count = 0
@@ -87,7 +92,8 @@ def list_results(
         if timed and rules.is_timeless[tool]:
             timed = False
         in_time = 1.0
-        if timed and result != SLOW:
+        is_late = result in (SLOW, UNANSWERED_LATE)
+        if timed and not is_late:
             in_time = 0.0
             for duration in range(rules.num_durations):
                 if rules.duration_ticks[duration] <= limit:
@@ -99,11 +105,21 @@ def list_results(
                 if parts[rules.at_sound + other] == UNCHECKED and is_asked_for:
                     unchecked[num_unchecked] = other
                     num_unchecked += 1
-        for duration in range(rules.num_durations if timed and result != SLOW else 1):
+        num_told, num_doubted, tells = 1, 0, 0
+        if result == SUCCESS and tool >= 0 and rules.at_ran >= 0 and rules.is_checker[tool]:
+            for other in range(rules.num_tools):
+                if rules.checker[other] == tool:
+                    if parts[rules.at_ran + other] >= DOUBT:
+                        # The tool, and its number among those of which the call tells.
+                        unchecked[rules.num_tools + num_doubted] = other * rules.num_tools + tells
+                        num_doubted += 1
+                        num_told *= MOST_RUNS + 1
+                    tells += 1
+        for duration in range(rules.num_durations if timed and not is_late else 1):
             chance, ticks = chances[result], 0
             if timed:
                 ticks = limit
-                if result != SLOW:
+                if not is_late:
                     ticks = rules.duration_ticks[duration]
                     if ticks > limit:
                         continue
@@ -121,17 +137,28 @@ def list_results(
                     findings |= corrupt << other
                 if odds <= 0.0:
                     continue
-                for step in range(num_steps):
-                    step_chance = odds
-                    if num_steps > 1:
-                        for group in range(rules.num_groups):
-                            goes_down = 1.0 - rules.ends if hidden[rules.at_down + group] == 1 else rules.begins
-                            step_chance *= goes_down if (step >> group) & 1 else 1.0 - goes_down
-                    if step_chance > 0.0:
-                        listed[count, CHANCE] = step_chance
-                        listed[count, RESULT] = result
-                        listed[count, TICKS] = ticks
-                        listed[count, FINDINGS] = findings
-                        listed[count, STEP] = step
-                        count += 1
+                for case in range(num_told):
+                    told_chance, told, rest = odds, 0, case
+                    for place in range(num_doubted):
+                        runs, rest = rest % (MOST_RUNS + 1), rest // (MOST_RUNS + 1)
+                        other = unchecked[rules.num_tools + place] // rules.num_tools
+                        number = unchecked[rules.num_tools + place] % rules.num_tools
+                        told_chance *= chance_told(rules, parts, hidden, informed, other, runs)
+                        told |= runs << (RUN_BITS * number)
+                    if told_chance <= 0.0:
+                        continue
+                    for step in range(num_steps):
+                        step_chance = told_chance
+                        if num_steps > 1:
+                            for group in range(rules.num_groups):
+                                goes_down = 1.0 - rules.ends if hidden[rules.at_down + group] == 1 else rules.begins
+                                step_chance *= goes_down if (step >> group) & 1 else 1.0 - goes_down
+                        if step_chance > 0.0:
+                            listed[count, CHANCE] = step_chance
+                            listed[count, RESULT] = result
+                            listed[count, TICKS] = ticks
+                            listed[count, FINDINGS] = findings
+                            listed[count, TOLD] = told
+                            listed[count, STEP] = step
+                            count += 1
     return count

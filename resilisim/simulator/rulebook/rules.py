@@ -1,4 +1,4 @@
-"""What the parts of a law do, in scalar functions over plain vectors, which Python calls and the solver compiles.
+"""What a law says, and how likely it makes what calls bring: scalar functions, which Python calls and kernels compile.
 
 Beside `status` and `counters` (`simulator.state`) two more vectors stand for the parts. `parts` is what an agent can
 know, a function of what it saw; `hidden` is what it cannot see. Their sections are numbered in a `Rulebook`; a section
@@ -16,17 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from resilisim.simulator.compiled import inlined, scalar, unlikely
-from resilisim.simulator.state import (
-    NEXT_PLACE,
-    NO_LOOP,
-    NUM_FAILURES,
-    RAN_AGAIN,
-    SPOILT,
-    TURNS_USED,
-    record_execution,
-    record_turn,
-)
+from resilisim.simulator.compiled import scalar, unlikely
+from resilisim.simulator.state import NUM_FAILURES, TURNS_USED
 from resilisim.simulator.tool_status import SUCCEEDED, IntVector, count_unmet
 
 # What an execution brought. The first two are the benchmark law's.
@@ -39,8 +30,10 @@ LIMITED = 5  # refused by the rate limit
 DOWN = 6  # the tool's group is down
 REFUSED = 7  # surely failed: a closed tool, or an input that was refused before
 SLOW = 8  # took longer than it may
-NUM_RESULTS = 9
-OWN_FAILURE = 9  # of the tool itself, though the law let the call through; never drawn
+UNANSWERED = 9  # a failure that came after the tool has run: its answer alone is lost
+UNANSWERED_LATE = 10  # too slow, likewise
+NUM_RESULTS = 11
+OWN_FAILURE = 11  # of the tool itself, though the law let the call through; never drawn
 RESULTS = (
     "failure",
     "success",
@@ -51,6 +44,8 @@ RESULTS = (
     "outage",
     "refused",
     "too_slow",
+    "lost_answer",
+    "too_slow_lost_answer",
 )
 
 NO_SECTION = -1
@@ -68,7 +63,7 @@ UNCHECKED = 3  # only a validator can tell
 
 OF_THE_TOOL = -2  # the loop rule knows a call by its tool; NO_LOOP is -1
 
-AS_HIDDEN = -1  # a validator's findings, where `hidden` tells them
+AS_HIDDEN = -1  # what a validator finds, or what a call tells of runs, where `hidden` knows it
 
 # Entries of the section `at_outage`: what was last seen of a group, and how many messages ago.
 NEVER_SEEN = 0
@@ -106,7 +101,12 @@ class Rulebook(NamedTuple):
         is_more_than_order: 0 if the goal is a list in order and nothing else: then what follows has nothing to say.
         is_ordered: 1 if first successes have to come in that order.
         is_once: 1 if the tool may run only once.
-        fails_after: 1 if failures that are no refusals come after the tool ran, 0 if before.
+        is_effects: 1 if tools have to have run, whether or not their answers came through.
+        is_tracked: 1 if it makes a difference whether the tool has run.
+        lost_share: Share of failures that are no refusals which come after the tool has run.
+        unseen_run: Units of evidence that it is broken, for each such failure after which it turns out not to have run.
+        checker: The tool whose success tells how often it has run, where that can be in doubt, or NONE.
+        is_checker: 1 if it is that of a tool.
         is_program: 1 if a program is to be completed instead: then `num_required` is the number of its calls.
         program: (num_required,) the tools that they call.
         dependencies: Tools that each depends on, (num_tools, most of them), padded with -1.
@@ -124,6 +124,7 @@ class Rulebook(NamedTuple):
         input_share: Share of failures of the input among those that are not of dependencies.
         access_share: Likewise of access, before a tool that opens has succeeded.
         opened_input_share: `input_share` after that.
+        counts_sound: 1 if outputs of required tools have to be sound: not where effects count.
         num_durations: Number of durations that a call can have.
         duration_ticks: (num_durations,) the durations, ascending.
         duration_chance: (num_durations,) how likely they are.
@@ -131,7 +132,7 @@ class Rulebook(NamedTuple):
         budget: Ticks that an episode has, or NONE.
         at_rate: Place of a section in `parts`; likewise the others: rate keys, groups twice, tools, tools, tools, one,
             tools.
-        at_down: Place of a section in `hidden`; likewise the others: groups, tools, tools.
+        at_down: Place of a section in `hidden`; likewise the others: groups, tools, tools, tools.
         num_sections: How many of these there are, and one for durations; 0 where calls meet nothing but the draw.
     """
 
@@ -140,7 +141,12 @@ class Rulebook(NamedTuple):
     is_more_than_order: int
     is_ordered: int
     is_once: Any
-    fails_after: int
+    is_effects: int
+    is_tracked: Any
+    lost_share: Any
+    unseen_run: Any
+    checker: Any
+    is_checker: Any
     is_program: int
     program: Any
     dependencies: Any
@@ -166,6 +172,7 @@ class Rulebook(NamedTuple):
     is_opener: Any
     openers: Any
     shows_payload: int
+    counts_sound: int
     input_share: Any
     access_share: Any
     opened_input_share: Any
@@ -186,6 +193,7 @@ class Rulebook(NamedTuple):
     at_down: int
     at_broken: int
     at_unsound: int
+    at_lost: int
     num_hidden: int
     num_sections: int
 
@@ -234,8 +242,14 @@ def chance_down(rules: Rulebook, parts: IntVector, group: int) -> float:
 @scalar
 def chance_broken(rules: Rulebook, status: IntVector, parts: IntVector, tool: int) -> float:
     """Return the chance that a tool is broken, by the failures that it showed."""
+    return 0.0 if status[tool] == SUCCEEDED else doubt_of(rules, parts, tool)
+
+
+@scalar
+def doubt_of(rules: Rulebook, parts: IntVector, tool: int) -> float:
+    """Return the chance that a tool is broken which has not succeeded."""
     prior = rules.broken_prior[tool]
-    if prior <= 0.0 or status[tool] == SUCCEEDED:
+    if prior <= 0.0:
         return 0.0
     evidence = parts[rules.at_evidence + tool]
     doubt = math.exp(-evidence / EVIDENCE_UNITS) if evidence != 0 else 1.0
@@ -388,7 +402,8 @@ def fill_chances(
     """Write into `chances` (NUM_RESULTS,) how likely each result of an execution is.
 
     To the informed, `hidden` says what is down and broken; to everybody else beliefs do. Where outputs only look sound,
-    those who are not informed have the chance of both kinds of success under SUCCESS.
+    those who are not informed have the chance of both kinds of success under SUCCESS, and in any case that of failures
+    before and after the run under FAILURE and SLOW.
     """
     if rules.num_sections > 0 and messages_until_free(rules, parts, tool) > 0:
         clear_chances(chances)
@@ -428,6 +443,14 @@ def fill_chances(
     chances[DOWN] = down
     chances[REFUSED] = 0.0
     chances[SLOW] = (1.0 - down) * slow
+    chances[UNANSWERED] = 0.0
+    chances[UNANSWERED_LATE] = 0.0
+    if unlikely(rules.at_lost >= 0) and informed and rules.is_tracked[tool]:
+        share = rules.lost_share[tool] * works
+        chances[UNANSWERED] = share * chances[FAILURE]
+        chances[FAILURE] -= chances[UNANSWERED]
+        chances[UNANSWERED_LATE] = share * chances[SLOW]
+        chances[SLOW] -= chances[UNANSWERED_LATE]
 
 
 @scalar
@@ -449,214 +472,3 @@ def pass_message(rules: Rulebook, parts: IntVector, key: int) -> None:
         for group in range(rules.num_groups):
             if parts[rules.at_outage + 2 * group] != NEVER_SEEN:
                 parts[rules.at_outage + 2 * group + 1] += 1
-
-
-@scalar
-def enter_execution(
-    rules: Rulebook,
-    tables: Tables,
-    status: IntVector,
-    counters: IntVector,
-    parts: IntVector,
-    hidden: IntVector,
-    informed: bool,
-    tool: int,
-    result: int,
-    ticks: int,
-    digest: int,
-    findings: int,
-    signature: int,
-) -> None:
-    """Enter what an execution brought, with the message that it was; `signature` is what the loop rule knows it by.
-
-    The other arguments are those of `enter_result`; with OF_THE_TOOL the signature is that of the tool.
-    """
-    if signature == OF_THE_TOOL:
-        signature = signature_of_call(rules, status, parts, tool)
-    enter_result(rules, rules, tables, status, counters, parts, hidden, informed, tool, result, ticks, digest, findings)
-    record_turn(counters, signature, rules.loop_length)
-
-
-@inlined
-def signature_of_call(rules: Rulebook, status: IntVector, parts: IntVector, tool: int) -> int:
-    """Return what the loop rule knows a call by: a tool that has succeeded, unless its output may be wrong."""
-    is_finished = status[tool] == SUCCEEDED and (rules.at_sound < 0 or parts[rules.at_sound + tool] == SOUND)
-    return tool if is_finished else NO_LOOP
-
-
-@inlined
-def enter_result(
-    rules: Rulebook,
-    goal: Any,
-    tables: Tables,
-    status: IntVector,
-    counters: IntVector,
-    parts: IntVector,
-    hidden: IntVector,
-    informed: bool,
-    tool: int,
-    result: int,
-    ticks: int,
-    digest: int,
-    findings: int,
-) -> None:
-    """Enter what an execution brought, but for the turn that it used (`record_turn`).
-
-    Args:
-        rules: The law.
-        goal: What has to succeed: `place` and `num_required`, as in a rulebook, which is one.
-        tables: The law's tables.
-        status: (num_tools,) as in `EpisodeState`; so are the next three.
-        counters: (NUM_COUNTERS,).
-        parts: (num_parts,).
-        hidden: (num_hidden,), read and written only for the informed.
-        informed: Whether `hidden` is known.
-        tool: The executed tool.
-        result: One of the codes above.
-        ticks: How long it took.
-        digest: What stands for its parameters.
-        findings: If a validator succeeds where outputs only look sound: bit i is set if it found tool i's corrupt;
-            AS_HIDDEN if `hidden` says so.
-    """
-    succeeds = result in (SUCCESS, CORRUPT)
-    if unlikely(rules.at_evidence >= 0):
-        if succeeds:
-            parts[rules.at_evidence + tool] = 0  # it works: nothing is left to doubt
-        elif result == OWN_FAILURE:
-            parts[rules.at_evidence + tool] = WORKS
-        elif result in (FAILURE, INPUT_FAILURE, ACCESS_FAILURE) and chance_broken(rules, status, parts, tool) > 0.0:
-            num_not_executed, num_failed = count_unmet(status, rules.dependencies[tool])
-            parts[rules.at_evidence + tool] += tables.evidence[
-                table_row(rules, counters, tool), num_not_executed, num_failed, counters[NUM_FAILURES]
-            ]
-    place = goal.place[tool]
-    if unlikely(rules.is_more_than_order != 0):
-        place = _enter_run(rules, goal, status, counters, parts, tool, result)
-    record_execution(status, counters, place, tool, succeeds, rules.max_consecutive_failures)
-    if unlikely(rules.num_sections > 0):
-        _enter_sections(rules, parts, hidden, informed, tool, result, ticks, digest, findings)
-
-
-@scalar
-def _enter_sections(
-    rules: Rulebook,
-    parts: IntVector,
-    hidden: IntVector,
-    informed: bool,
-    tool: int,
-    result: int,
-    ticks: int,
-    digest: int,
-    findings: int,
-) -> None:
-    if rules.at_block >= 0:
-        if result == ACCESS_FAILURE:
-            parts[rules.at_block + tool] = CLOSED
-        elif result == INPUT_FAILURE:
-            parts[rules.at_block + tool] = digest
-        elif result in (SUCCESS, CORRUPT, FAILURE, SLOW, OWN_FAILURE):
-            parts[rules.at_block + tool] = OPEN
-    if rules.at_sound >= 0 and result in (SUCCESS, CORRUPT):
-        _enter_output(rules, parts, hidden, informed, tool, result, findings)
-    if rules.at_time >= 0:
-        parts[rules.at_time] += ticks
-    pass_message(rules, parts, NONE if result == LIMITED else rules.rate_key[tool])
-    if result != LIMITED and rules.group[tool] >= 0:
-        parts[rules.at_outage + 2 * rules.group[tool]] = SEEN_DOWN if result == DOWN else SEEN_UP
-        parts[rules.at_outage + 2 * rules.group[tool] + 1] = 1
-
-
-@scalar
-def has_run(rules: Rulebook, result: int) -> bool:
-    """Return whether a tool has run, by the result of its execution: what is refused comes before that."""
-    if result in (SUCCESS, CORRUPT, OWN_FAILURE):
-        return True
-    return bool(rules.fails_after and result in (FAILURE, SLOW))
-
-
-@scalar
-def _enter_run(
-    rules: Rulebook, goal: Any, status: IntVector, counters: IntVector, parts: IntVector, tool: int, result: int
-) -> int:
-    """Enter whether a tool has run that may run only once, and return the place that its success would fill."""
-    if rules.is_once[tool] and has_run(rules, result):
-        if status[tool] == SUCCEEDED or (rules.at_ran >= 0 and parts[rules.at_ran + tool]):
-            counters[SPOILT] |= RAN_AGAIN
-        if rules.at_ran >= 0 and result in (FAILURE, SLOW):
-            parts[rules.at_ran + tool] = 1
-    if rules.is_program:
-        succeeds = result in (SUCCESS, CORRUPT)
-        if succeeds and counters[NEXT_PLACE] < goal.num_required and rules.program[counters[NEXT_PLACE]] == tool:
-            counters[NEXT_PLACE] += 1
-        return -1
-    if rules.is_ordered or goal.place[tool] < 0:
-        return int(goal.place[tool])
-    return int(counters[NEXT_PLACE]) if is_missing(rules, goal, status, counters, goal.place[tool]) else -1
-
-
-@scalar
-def is_missing(rules: Rulebook, goal: Any, status: IntVector, counters: IntVector, place: int) -> bool:
-    """Return whether no tool of a place in the required list has succeeded yet."""
-    if rules.is_ordered:
-        return bool(place >= counters[NEXT_PLACE])
-    missing = True
-    for tool in range(rules.num_tools):
-        missing = missing and not (goal.place[tool] == place and status[tool] == SUCCEEDED)
-    return missing
-
-
-@scalar
-def is_answer_lost(rules: Rulebook, status: IntVector, parts: IntVector, tool: int) -> bool:
-    """Return whether a tool may not run again and its answer is lost."""
-    return bool(rules.at_ran >= 0 and status[tool] != SUCCEEDED and parts[rules.at_ran + tool])
-
-
-@scalar
-def _enter_output(
-    rules: Rulebook, parts: IntVector, hidden: IntVector, informed: bool, tool: int, result: int, findings: int
-) -> None:
-    at_sound = rules.at_sound
-    if rules.shows_payload or rules.corrupt_chance[tool] <= 0.0:
-        parts[at_sound + tool] = UNSOUND if result == CORRUPT else SOUND
-        return_unseen = False
-    else:
-        parts[at_sound + tool] = UNCHECKED
-        return_unseen = True
-    if rules.at_unsound >= 0 and informed:
-        hidden[rules.at_unsound + tool] = 1 if return_unseen and result == CORRUPT else 0
-    if rules.is_validator[tool] and not rules.shows_payload:
-        for other in range(rules.num_tools):
-            if parts[at_sound + other] == UNCHECKED:
-                found = hidden[rules.at_unsound + other] if findings == AS_HIDDEN else (findings >> other) & 1
-                parts[at_sound + other] = UNSOUND if found else SOUND
-
-
-@scalar
-def chance_unsound(rules: Rulebook, parts: IntVector, hidden: IntVector, informed: bool, tool: int) -> float:
-    """Return the chance that a tool has no sound output."""
-    sound = parts[rules.at_sound + tool]
-    if sound == UNCHECKED:
-        return float(hidden[rules.at_unsound + tool]) if informed else float(rules.corrupt_chance[tool])
-    return 0.0 if sound == SOUND else 1.0
-
-
-@inlined
-def finish_value(
-    rules: Rulebook, goal: Any, counters: IntVector, parts: IntVector, hidden: IntVector, informed: bool
-) -> float:
-    """Return the chance of full success if the episode were finished now; `goal` is as for `enter_result`."""
-    if counters[SPOILT] or counters[NEXT_PLACE] < goal.num_required:
-        return 0.0
-    return 1.0 if rules.at_sound < 0 else _chance_all_sound(rules, goal, parts, hidden, informed)
-
-
-@scalar
-def _chance_all_sound(rules: Rulebook, goal: Any, parts: IntVector, hidden: IntVector, informed: bool) -> float:
-    value = 1.0
-    for place in range(goal.num_required):
-        none_sound = 1.0
-        for tool in range(rules.num_tools):
-            if goal.place[tool] == place:
-                none_sound *= chance_unsound(rules, parts, hidden, informed, tool)
-        value *= 1.0 - none_sound
-    return value
