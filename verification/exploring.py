@@ -28,7 +28,7 @@ from verification.findings import Finding
 from verification.small_problems import random_problem
 from verification.statistics import at_least_rate, clustered_mean_is, normal_score
 
-SOURCE = "SPEC_TEST 2"
+SOURCE = "exact agents"
 NUM_PROBLEMS, BLOCK = 1000, 20
 MOST_TURNS = 5  # so that recursion and branches stay few
 FEW_PLAYS = (1, 4, 16)

@@ -1,7 +1,8 @@
 """Check (i): V* under each part of a law against what paper and pencil give, and against play.
 
 One tool is wanted, failures leave no trace (history 1) and no rule ends an episode, so the chance of success follows
-from the part alone. The formulas below are written from SPEC_OPEN section 4 and ask nothing of the simulator.
+from the part alone. The formulas below are written from what docs/environments/failure-models says of each
+part, and ask nothing of the simulator.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from resilisim.simulator.problem import outcome
 from resilisim.tool_library import ToolLibrary, default_library
 from verification.findings import Finding
 
-SOURCE = "SPEC_OPEN 4"
+SOURCE = "failure models"
 EPISODES = 3_000  # of each case
 TOLERANCE = 1e-12
 BASE = 0.6

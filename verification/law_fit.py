@@ -22,7 +22,7 @@ from resilisim.simulator import EndRules, Episode, Law, build_problem, execution
 from resilisim.tool_library import Tool, ToolLibrary
 from verification.findings import Finding
 
-SOURCE = "SPEC_OPEN 5"
+SOURCE = "fitted laws"
 FITS = 300  # of each law
 EPISODES = 60  # of each fit
 CALLS = 8  # of each episode

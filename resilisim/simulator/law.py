@@ -1,4 +1,4 @@
-"""A law as people write it down: the benchmark's constants and the parts that real tools add (SPEC_OPEN section 4).
+"""A law as people write it down: the benchmark's constants and the parts that real tools add.
 
 Frozen data without behaviour; `build_problem` turns a law into the numbers that the simulator and the solver read.
 Laws are equal by content: two files that say the same are one law, whatever they call it.
