@@ -83,6 +83,7 @@ class Injected(Sequence[Callable[..., Any]]):
         ...                 break
         ...             except resilisim.InjectedFailure:
         ...                 pass
+        3
         'ABC'
         >>> tools.score["level"], round(tools.record()["optimum"], 3)
         ('full_success', 1.0)
