@@ -15,6 +15,9 @@ from tests.warm import WarmPython
 # Several test processes run at once. With a thread for each core, torch spends ten times the processor time on the
 # small networks and texts of tests, waiting for its own threads. Commands that tests start inherit this.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# readline, which pytest imports, tells every process that is started from it how wide a terminal would be.
+for name in ("COLUMNS", "LINES"):
+    os.environ.pop(name, None)
 # What a user has cached is neither read nor changed; kept for the next run, embeddings and worlds cost no time.
 os.environ.setdefault("RESILISIM_CACHE_DIR", str(Path(__file__).parents[1] / ".pytest_cache" / "resilisim"))
 

@@ -82,7 +82,7 @@ def drawn(draws: random.Random) -> Program:
     if required:
         options |= {"ordered": draws.random() < 0.6, "turns": draws.randint(1, 6)}
         if draws.random() < 0.3:
-            options["check"] = draws.choice((lambda: True, lambda: False, lambda: 1 / 0))
+            options |= {"check": draws.choice((lambda: True, lambda: False, lambda: 1 / 0)), "goal": "answers"}
     kinds = tuple(draws.choice(KINDS) for _ in names)
     bodies = tuple(actions(draws, size, 2) for _ in names)
     return Program(kinds, bodies, actions(draws, size, 6), draws.random() < 0.5, options)
@@ -232,7 +232,7 @@ def in_time(work: Callable[[], None]) -> None:
         raise raised[0]
 
 
-def reached(record: dict[str, Any]) -> bool:
+def reached(record: dict[str, Any], runs_first: bool) -> bool:
     """Whether the goal was reached, from the steps alone, in the order in which they began."""
     goal, answered, ran = record["goal"], [], Counter[str]()
     for step in record["steps"]:
@@ -240,7 +240,7 @@ def reached(record: dict[str, Any]) -> bool:
             if step["success"] and step["tool"] not in answered:
                 answered.append(step["tool"])
             drawn_to_pass = step["success"] or step.get("real", False)
-            if drawn_to_pass or goal["fail"] == "after":
+            if drawn_to_pass or runs_first:
                 if step["tool"] in goal["once"] and ran[step["tool"]]:
                     return False
                 ran[step["tool"]] += not step.get("real", False)
@@ -282,7 +282,7 @@ def check(program: Program) -> None:
                 assert step["value"] == pytest.approx(before["action_value"] + before["luck"], abs=1e-9)
         fine = record["ended_by"] in ("completion", "stopped")
         vetoed = record["score"]["grade"]["criteria"]["check"] is False
-        assert record["outcome"] == (reached(record) and fine and not vetoed)
+        assert record["outcome"] == (reached(record, program.options["fail"] == "after") and fine and not vetoed)
         (line,) = (folder / "episodes.jsonl").read_text().splitlines()
         assert json.loads(line)["outcome"] == record["outcome"]
         assert read_results(folder).num_episodes == 1

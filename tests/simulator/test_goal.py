@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from resilisim.simulator import EndRules, Goal, Law, build_problem
+from resilisim.simulator import EndRules, Goal, Law, LostAnswer, build_problem
 from resilisim.simulator.exact.optimum import start_optimum
 from resilisim.tool_library import Tool, ToolLibrary
 from tests.simulator.goal_by_hand import GoalByHand
@@ -20,11 +20,11 @@ def computed(goal: GoalByHand) -> float:
     ]
     not_executed, failed, history = goal.factors
     constants = {"not_executed": not_executed, "failed": failed, "history": history}
-    law = Law(**constants)
+    law = Law(**constants, lost_answer=LostAnswer(share=1.0) if goal.after else None)
     rules = EndRules(goal.calls, max_consecutive_failures=0, loop_length=0)
     required = tuple(names[function] for function in goal.required)
     once = tuple(names[function] for function in goal.once)
-    aim = Goal(required, goal.ordered, once, "after" if goal.after else "before")
+    aim = Goal(required, goal.ordered, once)
     return start_optimum(build_problem(ToolLibrary(tools), aim, law, rules))
 
 

@@ -591,8 +591,9 @@ class ProxyEpisodes:
         return str(self._next - 1)
 
     async def close(self) -> None:
-        """End all episodes and release the folder."""
+        """End all episodes, those that are ending already among them, and release the folder."""
         await asyncio.gather(*(self._close(name, url) for name, url in tuple(self._urls.items())))
+        await asyncio.gather(*self._closing)
         if self._folder is not None:
             self._folder.close()
 
