@@ -24,7 +24,7 @@ from resilisim.reporting.groups import BY_MODEL_SIZE, LEVEL_NAMES, PromptPools, 
 from resilisim.reporting.page import Block, Fold, Section, beside_a_chart, name_cell, plain, say, shares_text
 from resilisim.statistics import Estimate
 from resilisim.tables.numbers import NOTHING
-from resilisim.tables.table import Table
+from resilisim.tables.table import Column, Table
 
 MOST_OPEN_ROWS = 8  # of a table that is not folded away
 
@@ -39,21 +39,27 @@ def agents_section(facts: RunFacts) -> Section | None:
     agents = [sums for sums in totals if sums is not None]
     if not agents:
         return None
-    usage, giving_up, *replans = agent_tables(agents)
-    blocks: list[Block] = [
-        say("agents"),
-        *_tokens_chart(agents),
-        beside_a_chart(usage, "Calls, tokens and seconds as a table"),
-        giving_up if len(agents) <= MOST_OPEN_ROWS else Fold("Where agents gave up", [giving_up]),
-    ]
+    asking = _asking(agents)
+    giving_up, *replans = agent_tables(agents)[bool(asking) :]
+    blocks: list[Block] = []
+    if asking:
+        usage = beside_a_chart(_usage_table(asking), "Calls, tokens and seconds as a table")
+        blocks = [say("agents"), *_tokens_chart(asking), usage]
+    blocks.append(giving_up if len(agents) <= MOST_OPEN_ROWS else Fold("Where agents gave up", [giving_up]))
     blocks += [Fold(table.caption, [table]) for table in replans]
-    return Section("agents", "Language models", blocks)
+    return Section("agents", "Language models" if asking else "Agents", blocks)
+
+
+def _asking(agents: Sequence[AgentSums]) -> list[AgentSums]:
+    """Return the agents of which it is known that they asked a model."""
+    return [sums for sums in agents if sums.total("calls") or sums.tokens]
 
 
 def agent_tables(agents: Sequence[AgentSums]) -> list[Table]:
-    """Return what agents used, where they gave up and, where any did, how often they replanned."""
-    replans = _replans_table(agents)
-    return [_usage_table(agents), _giving_up_table(agents), *([] if replans is None else [replans])]
+    """Return what agents used, if they asked models, where they gave up and how often they replanned, if any did."""
+    replans, asking = _replans_table(agents), _asking(agents)
+    usage = [_usage_table(asking)] if asking else []
+    return [*usage, _giving_up_table(agents), *([] if replans is None else [replans])]
 
 
 def _tokens(values: Mapping[str, float]) -> float:
@@ -137,6 +143,12 @@ def _usage_table(agents: Sequence[AgentSums]) -> Table:
 
 
 def _giving_up_table(agents: Sequence[AgentSums]) -> Table:
+    of_models: list[Column[AgentSums]] = [
+        ("unreadable replies per episode", lambda sums: sums.malformed_replies / sums.num_episodes, ".2f"),
+        ("replies cut off per episode", lambda sums: sums.cut_replies / sums.num_episodes, ".2f"),
+        ("tokens per episode", "tokens_per_task", ",.0f"),
+        ("tokens per call", "tokens_per_call", ",.0f"),
+    ]
     return Table.of(
         "Where agents gave up",
         agents,
@@ -147,10 +159,7 @@ def _giving_up_table(agents: Sequence[AgentSums]) -> Table:
             ("first to give up in failed episodes", lambda sums: shares_text(sums.first_failures) or None),
             ("what ended the agent", lambda sums: shares_text(sums.endings) or None),
             ("failed", lambda sums: f"{sums.num_episodes - sums.num_right:,} of {sums.num_episodes:,}"),
-            ("unreadable replies per episode", lambda sums: sums.malformed_replies / sums.num_episodes, ".2f"),
-            ("replies cut off per episode", lambda sums: sums.cut_replies / sums.num_episodes, ".2f"),
-            ("tokens per episode", "tokens_per_task", ",.0f"),
-            ("tokens per call", "tokens_per_call", ",.0f"),
+            *(of_models if _asking(agents) else []),
         ],
         text_columns=5,
         notes=[say("giving_up", nobody=NOBODY), say("no_intervals_totals")],

@@ -52,7 +52,7 @@ def test_what_takes_long_is_told_before_anything_has_ended_and_nothing_stops(kin
         assert list(shown.track(slow())) == [1]
     text = stream.getvalue()
     if kind == "pipe":
-        assert text.splitlines() == ["counting: 1 of 3, starting", "counting: 2 of 3"]
+        assert text.splitlines() == ["counting: 1 of 3, starting: loading, solving", "counting: 2 of 3"]
     else:
         assert "counting" in text
         assert kind == "closed" or "1/3" in text

@@ -29,7 +29,7 @@ RATE_ITEMS = 10
 SLOW_SECONDS = 60.0
 REFRESHES_PER_SECOND = 4
 LINE_SECONDS = 10.0  # between two lines where there is no terminal
-STARTING = "starting"  # until an item has ended: processes start, models load, prompts are made
+STARTING = "starting: loading, solving"  # until an item has ended: processes start, models load, prompts are made
 
 
 class Progressing:
