@@ -1,9 +1,13 @@
 """`resilisim view` in a real browser: a run that is being played, two episodes side by side, and no complaint."""
 
+import base64
+import hashlib
+
 import pytest
 
 from resilisim.evaluation import evaluate
 from resilisim.reporting.view.pages import link
+from resilisim.reporting.view.pairs import pairs_of
 from tests.end_to_end.chromium import find_chromium, visit
 from tests.reporting.test_view import serving
 
@@ -43,6 +47,42 @@ def test_a_run_that_is_being_played_moves_on_the_page(played, tmp_path):
     assert len(made) > 1
     assert "24 of 24, finished" in seen.page
     assert "5 of 24" not in seen.page
+    assert seen.messages == []
+
+
+PRESSES = """
+if (location.pathname === "/episodes" && !sessionStorage.pressed) {
+  sessionStorage.pressed = "j";
+  document.body.dispatchEvent(new KeyboardEvent("keydown", { key: "j", bubbles: true }));
+} else if (location.pathname === "/episodes" && sessionStorage.pressed === "j") {
+  sessionStorage.pressed = "Escape";
+  document.body.dispatchEvent(new KeyboardEvent("keydown", { key: "Escape", bubbles: true }));
+}
+"""
+
+
+def test_keys_lead_to_the_next_pair_and_back_to_the_list(played, tmp_path):
+    agents = {"a": "nightly", "agent_a": POLICIES[0], "b": "nightly", "agent_b": POLICIES[1], "choice": "all"}
+    digest = base64.b64encode(hashlib.sha256(PRESSES.encode()).digest()).decode()
+    with serving(played.parent) as server:
+        make, visited = server.pages.page, []
+
+        def page(path, query):
+            status, made = make(path, query)
+            visited.append((path, query.get("of_a")))
+            text = made.decode().replace(
+                "script-src &#39;sha256-", f"script-src &#39;sha256-{digest}&#39; &#39;sha256-"
+            )
+            return status, text.replace("</body>", f"<script>{PRESSES}</script></body>").encode()
+
+        run = server.watch.runs["nightly"]
+        listed = pairs_of(run, POLICIES[0], run, POLICIES[1], None)
+        server.pages.page = page
+        first = {"of_a": listed[0].a.number, "of_b": listed[0].b.number}
+        seen = visit(server.url + link("episodes", **agents, **first), tmp_path / "profile")
+    expected = [("/episodes", str(listed[0].a.number)), ("/episodes", str(listed[1].a.number)), ("/compare", None)]
+    assert visited[:3] == expected
+    assert "Where they part" in seen.page
     assert seen.messages == []
 
 
