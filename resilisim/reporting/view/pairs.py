@@ -22,6 +22,7 @@ from resilisim.evaluation.table.parting import did
 from resilisim.policies.scripted import ExactOptimumPolicy
 from resilisim.reporting.view.runs import Episode, ViewedRun
 from resilisim.simulator.draws import Branch
+from resilisim.tables.numbers import percent
 from resilisim.tasks import Task
 from resilisim.tool_library import ToolLibrary
 from resilisim.worlds.base import WORLDS, world_task
@@ -214,3 +215,15 @@ def _library_of(run: ViewedRun, record: EpisodeRecord, library: ToolLibrary | No
                 f"{run.label} was played in {shown_value(world)}, which is no world of this package"
             )
     return library_of_run(run.arguments, library, run.directory)
+
+
+def episodes_sentence(name_a: str, a: EpisodeRecord, name_b: str, b: EpisodeRecord) -> str:
+    """Say what became of two episodes on the same draws."""
+    if a["outcome"] == b["outcome"]:
+        both = "Both succeeded" if a["outcome"] else "Both lost"
+        if "no_ceiling" in a or "no_ceiling" in b:
+            return f"{both} on the same draws"
+        lost = [percent(record["regret"]) for record in (a, b)]
+        return f"{both} on the same draws; calls cost {name_a} {lost[0]} points, {name_b} {lost[1]}"
+    won, lost_by = (name_a, name_b) if a["outcome"] else (name_b, name_a)
+    return f"{won} succeeded where {lost_by} lost, on the same draws"

@@ -28,9 +28,16 @@ from resilisim.reporting.view.pages import (
     problem_page,
     runs_page,
 )
-from resilisim.reporting.view.pairs import CHOICES, Choice, FindTask, gone_on, pairs_of, shown_episode
+from resilisim.reporting.view.pairs import (
+    CHOICES,
+    Choice,
+    FindTask,
+    episodes_sentence,
+    gone_on,
+    pairs_of,
+    shown_episode,
+)
 from resilisim.reporting.view.runs import RunWatch, ViewedRun
-from resilisim.reporting.view.sentences import episodes_sentence
 from resilisim.tasks.benchmark import find_task as find_benchmark_task
 from resilisim.tool_library import ToolLibrary
 
