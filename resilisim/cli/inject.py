@@ -12,8 +12,18 @@ from typing import Annotated, Any, Final, get_type_hints
 
 import typer
 
-from resilisim.bounds import Count, Seed, Turns
-from resilisim.cli.mcp import GOAL_GROUP, ChecksOption, FailOption, GoalOption, checks_in, names_in
+from resilisim.bounds import Count, Seed
+from resilisim.cli.mcp import (
+    GOAL_GROUP,
+    AnyOrderOption,
+    ChecksOption,
+    FailOption,
+    GoalOption,
+    OnceOption,
+    TurnsOption,
+    checks_in,
+    names_in,
+)
 from resilisim.cli.options import JsonFlag, OptionGroup, takes
 from resilisim.cli.output import INCOMPLETE, STOPPED_BY_USER, answer, command_group, console, note, print_json
 from resilisim.cli.runs.failures import tell_attack, tell_shrunk
@@ -116,13 +126,8 @@ def _named_program(
         ),
     ],
     goal: GoalOption = None,
-    any_order: Annotated[
-        bool, typer.Option("--any-order", help="They may answer in any order.", rich_help_panel=GOAL_GROUP)
-    ] = False,
-    once: Annotated[
-        str | None,
-        typer.Option("--once", metavar="TOOL,TOOL", help="Tools that must not run twice.", rich_help_panel=GOAL_GROUP),
-    ] = None,
+    any_order: AnyOrderOption = False,
+    once: OnceOption = None,
     check: Annotated[
         str | None,
         typer.Option(
@@ -132,10 +137,7 @@ def _named_program(
             rich_help_panel=GOAL_GROUP,
         ),
     ] = None,
-    turns: Annotated[
-        Turns | None,
-        typer.Option("--turns", help="Calls that there are.", show_default="10", rich_help_panel=GOAL_GROUP),
-    ] = None,
+    turns: TurnsOption = None,
     force: Annotated[
         list[str] | None,
         typer.Option(

@@ -87,6 +87,17 @@ ChecksOption = Annotated[
         help="Where answers are lost: the second tool tells how often the first one has run; again for more.",
     ),
 ]
+AnyOrderOption = Annotated[
+    bool, typer.Option("--any-order", help="They may answer in any order.", rich_help_panel=GOAL_GROUP)
+]
+OnceOption = Annotated[
+    str | None,
+    typer.Option("--once", metavar="TOOL,TOOL", help="Tools that must not run twice.", rich_help_panel=GOAL_GROUP),
+]
+TurnsOption = Annotated[
+    Turns | None,
+    typer.Option("--turns", help="Calls that there are.", show_default="10", rich_help_panel=GOAL_GROUP),
+]
 GoalOption = Annotated[
     Literal["answers", "effects"] | None,
     typer.Option(
@@ -215,17 +226,9 @@ def proxy(
         ),
     ] = None,
     goal: GoalOption = None,
-    any_order: Annotated[
-        bool, typer.Option("--any-order", help="They may answer in any order.", rich_help_panel=GOAL_GROUP)
-    ] = False,
-    once: Annotated[
-        str | None,
-        typer.Option("--once", metavar="TOOL,TOOL", help="Tools that must not run twice.", rich_help_panel=GOAL_GROUP),
-    ] = None,
-    turns: Annotated[
-        Turns | None,
-        typer.Option("--turns", help="Calls that there are.", show_default="10", rich_help_panel=GOAL_GROUP),
-    ] = None,
+    any_order: AnyOrderOption = False,
+    once: OnceOption = None,
+    turns: TurnsOption = None,
     force: Annotated[
         list[str] | None,
         typer.Option(

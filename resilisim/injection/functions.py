@@ -64,7 +64,33 @@ R = TypeVar("R")
 _TYPES: Final = {str: "string", int: "integer", float: "number", bool: "boolean", list: "array", dict: "object"}
 
 
-class Injected(Sequence[Callable[..., Any]]):
+class NamedFunctions(Sequence[Callable[..., Any]]):
+    """Functions in order, by place or by name."""
+
+    _wrapped: dict[str, Callable[..., Any]]
+
+    @overload
+    def __getitem__(self, place: int | str) -> Callable[..., Any]: ...
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[Callable[..., Any]]: ...
+    def __getitem__(self, place: int | str | slice) -> Any:
+        """Return a function by its place or its name."""
+        if isinstance(place, str):
+            if place not in self._wrapped:
+                raise unknown_name("function", place, self._wrapped)
+            return self._wrapped[place]
+        return list(self._wrapped.values())[place]
+
+    def __len__(self) -> int:
+        """Return the number of functions."""
+        return len(self._wrapped)
+
+    def __iter__(self) -> Iterator[Callable[..., Any]]:
+        """Yield the functions in order."""
+        return iter(tuple(self._wrapped.values()))
+
+
+class Injected(NamedFunctions):
     """Functions under a law (`resilisim.inject`); the functions in order, by place or by name.
 
     Calls may come from any thread or task, and functions may call each other: each call is one of its own, and they
@@ -112,26 +138,6 @@ class Injected(Sequence[Callable[..., Any]]):
         """Put a function under the law, as a decorator; all must be there before the first call."""
         wrapped = self._add(function)
         return cast("Callable[P, R]", staticmethod(wrapped) if isinstance(function, staticmethod) else wrapped)
-
-    @overload
-    def __getitem__(self, place: int | str) -> Callable[..., Any]: ...
-    @overload
-    def __getitem__(self, place: slice) -> Sequence[Callable[..., Any]]: ...
-    def __getitem__(self, place: int | str | slice) -> Any:
-        """Return a function by its place or its name."""
-        if isinstance(place, str):
-            if place not in self._wrapped:
-                raise unknown_name("function", place, self._wrapped)
-            return self._wrapped[place]
-        return list(self._wrapped.values())[place]
-
-    def __len__(self) -> int:
-        """Return the number of functions."""
-        return len(self._wrapped)
-
-    def __iter__(self) -> Iterator[Callable[..., Any]]:
-        """Yield the functions in order."""
-        return iter(tuple(self._wrapped.values()))
 
     def __enter__(self) -> Self:
         """Begin the episode; only once, as one object is one episode."""

@@ -9,15 +9,15 @@ import functools
 import inspect
 import itertools
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, overload
+from typing import Any, Final
 
 import numpy as np
 
 from resilisim.bounds import Count, checked
 from resilisim.envs.session import NotRepeatedError, not_repeated
-from resilisim.errors import InvalidInputError, check_number, unknown_argument, unknown_name
+from resilisim.errors import InvalidInputError, check_number, unknown_argument
 from resilisim.evaluation.episode.record import EpisodeRecord
 from resilisim.evaluation.table.gate import ROOMS, luck_within
 from resilisim.exploration import Case, explore_program
@@ -25,7 +25,7 @@ from resilisim.exploration.losing_patterns import Pattern
 from resilisim.exploration.programs import ExploredProgram
 from resilisim.exploration.watching import Watching
 from resilisim.injection import inject
-from resilisim.injection.functions import Injected
+from resilisim.injection.functions import Injected, NamedFunctions
 from resilisim.injection.program import Functions, Program
 from resilisim.simulator.draws import Branch
 from resilisim.statistics.sequential import Measure, mean_bounds
@@ -39,7 +39,7 @@ _OWN: Final = ("below_optimum", "plays", "seeds", "alpha", "reset")
 _ROUNDING: Final = 1e-9
 
 
-class InjectedTools(Sequence[Callable[..., Any]]):
+class InjectedTools(NamedFunctions):
     """The functions under a law that a test is handed: the same objects in every play, by place or by name.
 
     Attributes:
@@ -53,7 +53,7 @@ class InjectedTools(Sequence[Callable[..., Any]]):
         listed = (self.functions,) if callable(self.functions) else self.functions
         each = listed.values() if isinstance(listed, Mapping) else listed
         named = zip((wrapped.__name__ for wrapped in inject(self.functions)), each, strict=True)
-        self._handed = {name: self._delegate(name, function) for name, function in named}
+        self._wrapped = {name: self._delegate(name, function) for name, function in named}
 
     def begin(self, injected: Injected) -> None:
         """Let the functions be those of an episode from now on."""
@@ -63,26 +63,6 @@ class InjectedTools(Sequence[Callable[..., Any]]):
     def calls(self) -> Sequence[Any]:
         """The calls of the play under way, in the order in which they ended."""
         return () if self._injected is None else self._injected.calls
-
-    @overload
-    def __getitem__(self, place: int | str) -> Callable[..., Any]: ...
-    @overload
-    def __getitem__(self, place: slice) -> Sequence[Callable[..., Any]]: ...
-    def __getitem__(self, place: int | str | slice) -> Any:
-        """Return a function by its place or its name."""
-        if isinstance(place, str):
-            if place not in self._handed:
-                raise unknown_name("function", place, self._handed)
-            return self._handed[place]
-        return list(self._handed.values())[place]
-
-    def __len__(self) -> int:
-        """Return the number of functions."""
-        return len(self._handed)
-
-    def __iter__(self) -> Iterator[Callable[..., Any]]:
-        """Yield the functions in order."""
-        return iter(tuple(self._handed.values()))
 
     def _delegate(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         def current() -> Callable[..., Any]:
