@@ -14,15 +14,10 @@ import pytest
 from resilisim.errors import InvalidInputError
 from resilisim.reporting import paper_tables
 from resilisim.reporting.page import whole_page
-from resilisim.reporting.papers import (
-    BENCHMARKS,
-    DOMAINS,
-    PaperRow,
-    PaperTable,
-    tables_csv,
-    tables_markdown,
-    tables_page,
-)
+from resilisim.reporting.papers.kpi_chain import BENCHMARKS
+from resilisim.reporting.papers.page import tables_csv, tables_markdown, tables_page
+from resilisim.reporting.papers.rp_react import DOMAINS
+from resilisim.reporting.papers.table import PaperRow, PaperTable
 from resilisim.statistics import Estimate
 from tests.reporting.agent_records import AGENTS, MODELS, agent_records
 from tests.reporting.pages import Checker, write_run
