@@ -14,6 +14,7 @@ import os
 import pickle
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from multiprocessing import resource_tracker
@@ -21,6 +22,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any, TypeAlias, TypeVar, cast
 
+from resilisim.at_work import AT_WORK
 from resilisim.errors import InfrastructureError
 
 Setup = TypeVar("Setup")
@@ -32,6 +34,7 @@ MakeHandler: TypeAlias = "Callable[[Setup], Callable[[Job], Iterator[Answer]]]"
 NextJob: TypeAlias = "Callable[[Job | None, float], Job | None]"
 
 SEND_SECONDS = 0.1
+STARTING = "starting processes"
 
 
 def one_by_one(jobs: Iterable[Job]) -> NextJob[Job]:
@@ -63,6 +66,7 @@ def answers_of_processes(
                 ours, theirs = context.Pipe()
                 arguments = (theirs, make_handler, setup, threads, dict(os.environ))
                 process: BaseProcess = context.Process(target=_work, args=arguments, daemon=True)
+                AT_WORK.enter(ours, STARTING)
                 process.start()
                 theirs.close()
                 processes[ours] = process
@@ -79,13 +83,19 @@ def answers_of_processes(
                     raise _death(processes[connection], began=connection in ready) from None
                 if isinstance(message, BaseException):
                     raise message
+                if isinstance(message, str):
+                    AT_WORK.enter(connection, message)
+                    continue
                 if message is not None:
                     yield from message
                     continue
+                if connection not in ready:
+                    AT_WORK.enter(connection, "")
                 ready.add(connection)
                 since, last = started.pop(connection, (time.monotonic(), None))
                 job = next_job(last, time.monotonic() - since)
                 if job is None:
+                    AT_WORK.enter(connection, "")
                     connection.close()
                     processes.pop(connection).join()
                     continue
@@ -96,6 +106,7 @@ def answers_of_processes(
                     raise _death(processes[connection], began=True) from None
     finally:
         for connection, process in processes.items():
+            AT_WORK.enter(connection, "")
             connection.close()
             process.terminate()
             process.join()
@@ -177,36 +188,48 @@ def _work(
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the parent says what it means
     if hasattr(signal, "pthread_sigmask"):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # held back until now (`_interrupts_held_back`)
+    # Phases are told from whichever thread does the work, and before answers: the parent reads whenever it waits.
+    sending = threading.Lock()
+
+    def send(message: Any) -> None:
+        with sending:
+            connection.send(message)
+
+    def tell(phase: str) -> None:
+        with contextlib.suppress(OSError):  # the run is over, which shows at the next answer
+            send(phase)
+
+    AT_WORK.hear = tell
     try:
         try:
             handler = make_handler(setup)
-            connection.send(None)
+            send(None)
             while True:
-                _do_job(connection, handler, connection.recv())
-                connection.send(None)
+                _do_job(send, handler, connection.recv())
+                send(None)
         except (EOFError, BrokenPipeError, ConnectionResetError):
             raise
         except Exception as error:
-            connection.send(transportable(error))
+            send(transportable(error))
     except (EOFError, BrokenPipeError, ConnectionResetError):
         pass  # the run is over, or its process dead
     finally:
         connection.close()
 
 
-def _do_job(connection: Connection, handler: Callable[[Any], Iterator[Any]], job: Any) -> None:
+def _do_job(send: Callable[[Any], None], handler: Callable[[Any], Iterator[Any]], job: Any) -> None:
     made: list[Any] = []
     sent = time.monotonic()
     try:
         for answer in handler(job):
             made.append(answer)
             if time.monotonic() - sent > SEND_SECONDS:
-                connection.send(made)
+                send(made)
                 made, sent = [], time.monotonic()
     finally:
         # Also when the job fails: the answers before that are whole.
         if made:
-            connection.send(made)
+            send(made)
 
 
 def transportable(error: Exception) -> Exception:

@@ -393,11 +393,18 @@ _JSON_DECODER = json.JSONDecoder(parse_constant=finite_number)
 
 def whole_lines(path: Path) -> Iterator[tuple[int, bytes]]:
     """Yield the lines of a file with their numbers, but for empty ones; a last one without its end counts as torn."""
+    return ((number, line) for number, _, line in placed_lines(path))
+
+
+def placed_lines(path: Path) -> Iterator[tuple[int, int, bytes]]:
+    """Yield what `whole_lines` does, and between where each line begins, in bytes."""
+    begins = 0
     try:
         with path.open("rb") as stream:
             for number, line in enumerate(stream, start=1):
                 if line.endswith(b"\n") and not line.isspace():
-                    yield number, line
+                    yield number, begins, line
+                begins += len(line)
     except OSError as error:
         raise StoreError(f"cannot read {path}: {describe_os_error(error)}") from error
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from resilisim.at_work import AT_WORK
 from resilisim.errors import InfrastructureError, InvalidInputError
 from resilisim.processes import _context, answers_in_order, answers_of_processes, one_by_one, transportable
 
@@ -34,6 +35,14 @@ def make_dying(code):
     return handle
 
 
+def make_solving(what):
+    def handle(job):
+        with AT_WORK.about(f"{job} of 2"), AT_WORK.on(what):
+            yield job
+
+    return handle
+
+
 def make_nothing(code):
     os._exit(code)
 
@@ -52,6 +61,13 @@ def test_every_answer_to_every_job_comes_once():
         assert [number for place, number in answers if place == job] == list(range(100, 100 + job))
     assert sorted(last for last in done if last is not None) == list(range(1, 8))
     assert done.count(None) == 3
+
+
+def test_the_phases_of_workers_are_heard_of(monkeypatch):
+    heard = []
+    monkeypatch.setattr(AT_WORK, "enter", lambda worker, phase: heard.append(phase))
+    assert list(answers_of_processes(make_solving, "solving", one_by_one([1, 2]), 1)) == [1, 2]
+    assert heard == ["starting processes", "", "solving 1 of 2", "", "solving 2 of 2", "", ""]
 
 
 def test_an_error_of_a_job_is_raised_after_the_answers_before_it():

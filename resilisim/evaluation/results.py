@@ -18,6 +18,7 @@ from resilisim.evaluation.run.contestants import ModelSpec, PolicySpec
 from resilisim.evaluation.run.limits import CallOutcome, RunLimits
 from resilisim.evaluation.run.plan import RunPlan
 from resilisim.evaluation.run.player import Players
+from resilisim.evaluation.run.progress import beginning
 from resilisim.evaluation.run.ray_cluster import check_address
 from resilisim.evaluation.run.runner import play_run
 from resilisim.evaluation.run.store import read_records
@@ -239,19 +240,20 @@ def evaluate(
         check_address(ray)
     limits = RunLimits() if limits is None else limits
     num_workers = checked(Workers, "workers", workers)
-    plan = RunPlan.of(
-        policies,
-        tasks,
-        prompts,
-        seeds,
-        agents=agents,
-        environment=environment,
-        library=library,
-        model=model,
-        record_texts=record_texts,
-        shard=shard,
-        options=options,
-    )
+    with beginning(progress):
+        plan = RunPlan.of(
+            policies,
+            tasks,
+            prompts,
+            seeds,
+            agents=agents,
+            environment=environment,
+            library=library,
+            model=model,
+            record_texts=record_texts,
+            shard=shard,
+            options=options,
+        )
     return play_plan(plan, out, limits, Players(num_workers, plan.has_agents, ray), progress)
 
 

@@ -20,6 +20,7 @@ from resilisim.evaluation.run.arguments import TaskSpec
 from resilisim.evaluation.run.contestants import ModelSpec, PolicySpec, check_models
 from resilisim.evaluation.run.plan import RunPlan
 from resilisim.evaluation.run.player import Players
+from resilisim.evaluation.run.progress import beginning
 from resilisim.evaluation.run.store import read_records
 from resilisim.exploration.exploring import ExplorationLimits, ExploredRow, can_be_explored
 from resilisim.exploration.running import play_exploration
@@ -210,19 +211,20 @@ def explore(
     models = check_models(model)
     if models.models and models.cache is None:
         models = replace(models, cache=str(Path(out) / REPLIES_NAME))
-    plan = RunPlan.of(
-        policies,
-        tasks,
-        prompts,
-        [seed],
-        agents=agents,
-        environment=environment,
-        library=library,
-        model=models,
-        record_texts=record_texts,
-        shard=shard,
-        options=options,
-    )
+    with beginning(progress):
+        plan = RunPlan.of(
+            policies,
+            tasks,
+            prompts,
+            [seed],
+            agents=agents,
+            environment=environment,
+            library=library,
+            model=models,
+            record_texts=record_texts,
+            shard=shard,
+            options=options,
+        )
     plan = exploring_plan(plan, limits, dice)
     players = Players(num_workers, plan.has_agents)
     keeps = temporary is None

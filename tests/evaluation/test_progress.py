@@ -3,12 +3,16 @@
 import io
 import sys
 import threading
+from collections import OrderedDict
 from types import SimpleNamespace
 
 import pytest
 
+from resilisim import at_work, evaluate
 from resilisim.evaluation.run import progress
 from resilisim.evaluation.run.progress import Progressing
+from resilisim.simulator.exact import optimum
+from resilisim.tasks import find_task
 from tests.guards import WAITING_SECONDS
 
 
@@ -52,7 +56,7 @@ def test_what_takes_long_is_told_before_anything_has_ended_and_nothing_stops(kin
         assert list(shown.track(slow())) == [1]
     text = stream.getvalue()
     if kind == "pipe":
-        assert text.splitlines() == ["counting: 1 of 3, starting: loading, solving", "counting: 2 of 3"]
+        assert text.splitlines() == ["counting: 1 of 3, starting", "counting: 2 of 3"]
     else:
         assert "counting" in text
         assert kind == "closed" or "1/3" in text
@@ -93,3 +97,26 @@ def test_what_is_waited_for_stands_in_the_line_in_place_of_a_start(monkeypatch):
         "episodes: 0 of 3, 2 requests under way, the oldest for 30 s",
         "episodes: 1 of 3",
     ]
+
+
+def test_a_run_names_the_ceiling_that_it_solves_also_a_later_one(monkeypatch):
+    monkeypatch.setattr(progress, "QUIET_SECONDS", 0.0)
+    monkeypatch.setattr(progress, "LINE_SECONDS", 0.01)
+    monkeypatch.setattr(at_work, "LONG_SECONDS", 0.0)
+    monkeypatch.setattr(sys, "stderr", stream := Stream("pipe"))
+    monkeypatch.setattr(optimum, "_solved", OrderedDict())
+    lists = {"first": ["file_operations_reader"], "second": ["file_operations_reader", "data_processing_parser"]}
+    like = find_task("task_c64444cae27fab46").to_mapping()
+    tasks = [{**like, "instance_id": name, "required_tools": tools} for name, tools in lists.items()]
+    solve = optimum.compute_optimum
+
+    def solved_once_it_was_told(problem):
+        number = len(problem.required)
+        line = f"episodes: {number - 1} of 2, solving ceiling {number} of 2: {list(lists)[number - 1]}\n"
+        while line not in stream.getvalue():
+            stream.written.clear()
+            assert stream.written.wait(WAITING_SECONDS)
+        return solve(problem)
+
+    monkeypatch.setattr(optimum, "compute_optimum", solved_once_it_was_told)
+    evaluate("plan-follower", tasks, "optimal")

@@ -13,9 +13,11 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from resilisim.at_work import AT_WORK
 from resilisim.bounds import Count
 from resilisim.cli import options, output
 from resilisim.errors import InvalidInputError, one_line
+from resilisim.evaluation.run.progress import Progressing
 from resilisim.evaluation.table.gate import ALPHA, MARGIN, Gate, gate_pilot, gate_runs
 from resilisim.evaluation.table.gate_plan import plan_gate
 from resilisim.options import OUTPUT_GROUP
@@ -116,9 +118,10 @@ def gate(
         for each in points:
             if not 0.0 < each < 100.0:
                 raise InvalidInputError(f"--difference is {each:g}: expected points above 0 and below 100")
-        with output.error_console().status("playing gates with pairs like those of the pilot"):
+        with Progressing("plan", None):
             pilot = gate_pilot(baseline, candidate, **selection)
-            plans = plan_gate(pilot, [each / 100.0 for each in points], margin / 100.0, alpha)
+            with AT_WORK.on("playing gates with pairs like those of the pilot"):
+                plans = plan_gate(pilot, [each / 100.0 for each in points], margin / 100.0, alpha)
         notes = [f"From a pilot of {len(pilot[0].terms):,} pairs."]
         if candidate is None:
             best = "At best: for a candidate that differs from the baseline in no more episodes than it loses."
@@ -145,8 +148,7 @@ def _judged(
 ) -> Gate:
     """Play what there are commands for, in growing parts, until the verdict is clear; return the verdict."""
     if commands == (None, None):
-        with output.error_console().status("reading episodes"):
-            return judge(*folders)
+        return _read(folders, judge)
     for command in commands:
         if command is not None and "{out}" not in command:
             raise InvalidInputError(
@@ -157,7 +159,7 @@ def _judged(
         for folder, command in zip(folders, commands, strict=True):
             if command is not None and (first == 0 or "{seeds}" in command):
                 _play(command, folder, first, end)
-        judged = judge(*folders)
+        judged = _read(folders, judge)
         if judged.verdict != "undecided":
             break
         if end < most_seeds and grows:
@@ -165,6 +167,11 @@ def _judged(
             told = f"{signed_points(row.difference)} {signed_interval(row.low, row.high)}".replace("−", "-")
             output.note(f"undecided after {end} of {most_seeds} seeds: {told} points")
     return judged
+
+
+def _read(folders: tuple[Path, Path], judge: Callable[[Path, Path], Gate]) -> Gate:
+    with Progressing("gate", None):
+        return judge(*folders)
 
 
 def _parts(most: int) -> Iterator[tuple[int, int]]:

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias, cast
 
+from resilisim.at_work import AT_WORK
 from resilisim.bounds import Count, Seed, checked
 from resilisim.envs.conversation import ConversationEnv
 from resilisim.envs.settings import LAW_NAMES, EnvironmentSettings
@@ -201,11 +202,13 @@ def check_solvable(tasks: Sequence[Task], environment: ConversationEnv) -> None:
         for task in tasks:
             check_problem_solvable(environment.problem(task))
         return
-    for task in {task.required_tools: task for task in reversed(tasks)}.values():
+    distinct = {task.required_tools: task for task in reversed(tasks)}
+    for number, task in enumerate(distinct.values(), start=1):
         problem = build_problem(environment.library, task.required_tools, environment.law, environment.rules)
         try:
             if not problem.dynamics.has_sections:  # else the number of states is only known once they are reached
-                check_problem_solvable(problem)
+                with AT_WORK.about(f"{number:,} of {len(distinct):,}: {task.instance_id}"):
+                    check_problem_solvable(problem)
         except ExactLimitError as error:
             raise ExactLimitError(f"task {task.instance_id}: {error}") from error
 

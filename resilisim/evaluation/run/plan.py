@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from resilisim.at_work import AT_WORK
 from resilisim.chat.middleware import PriceTable
 from resilisim.envs.conversation import ConversationEnv
 from resilisim.envs.session import Observer, Session
@@ -89,8 +90,8 @@ class RunSettings:
 class PlannedEpisode:
     """One episode of a run; who plays it by the place in the settings.
 
-    `sent` is what an earlier try has sent that broke for reasons nobody can tell (`Session`), or, on a `branch` of an
-    agent that is explored, what it has to send again.
+    `rank` says which of how many tasks of the run it is of, from 1. `sent` is what an earlier try has sent that broke
+    for reasons nobody can tell (`Session`), or, on a `branch` of an agent that is explored, what it has to send again.
     """
 
     index: int
@@ -100,11 +101,18 @@ class PlannedEpisode:
     seed: int
     sent: tuple[str | None, ...] = field(default=(), repr=False)
     branch: Branch | None = field(default=None, repr=False)  # where its draws come from, if not from the key
+    rank: tuple[int, int] = field(default=(1, 1), repr=False)
 
     @property
     def name(self) -> str:
         """A name that no other episode of its player has."""
         return f"{self.task.instance_id}-{self.prompt}-{self.seed}"
+
+    @property
+    def place(self) -> str:
+        """Which task it is of, for whoever looks on (`AtWork.about`)."""
+        number, total = self.rank
+        return f"{number:,} of {total:,}: {self.task.instance_id}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +156,9 @@ class PlannedEpisodes:
         rest, seed = divmod(index, len(self.seeds))
         rest, prompt = divmod(rest, len(self.prompts))
         task, policy = divmod(rest, self.num_policies)
-        return PlannedEpisode(index, self.tasks[task], policy, self.prompts[prompt], self.seeds[seed])
+        part = range(len(self.tasks))[self.shard]
+        rank = (part.index(task) + 1 if task in part else task + 1, len(part))
+        return PlannedEpisode(index, self.tasks[task], policy, self.prompts[prompt], self.seeds[seed], rank=rank)
 
     def pending(self, is_finished: Callable[[int], bool]) -> Iterator[int]:
         """Yield the places of the shard's episodes that are not finished, in order."""
@@ -232,10 +242,12 @@ class RunPlan:
             environment = environment.for_functions()
             options["protocol"] = "native"
         environment, tasks_of_world = in_world(environment.with_options(**options), tasks, options)
-        used, models = library_in(environment, library), check_models(model)
-        chosen_tasks, chosen_seeds = check_tasks(tasks_of_world, used, environment.world), check_seeds(seeds)
-        maker = PolicyMaker(used, models.make(), models.load_prices(), models.max_tokens)
-        made = maker.make_all(specs)  # once, to see early that each can be made
+        with AT_WORK.on("loading tasks"):
+            used, models = library_in(environment, library), check_models(model)
+            chosen_tasks, chosen_seeds = check_tasks(tasks_of_world, used, environment.world), check_seeds(seeds)
+        with AT_WORK.on("loading policies"):
+            maker = PolicyMaker(used, models.make(), models.load_prices(), models.max_tokens)
+            made = maker.make_all(specs)  # once, to see early that each can be made
         settings = RunSettings(
             contestants=tuple(contestant for contestant, _ in made) if player is None else (player,),
             prompts=prompt_types,
@@ -271,7 +283,8 @@ class RunPlan:
     ) -> RunPlan:
         env = settings.make_environment(library)  # refuses options that make no sense, too
         check_solvable(tasks, env)
-        tasks = tasks_with_flaws(tasks, settings.prompts, env)
+        with AT_WORK.on("planning flaws"):
+            tasks = tasks_with_flaws(tasks, settings.prompts, env)
         part = check_shard(shard, len(tasks))
         episodes = PlannedEpisodes(tasks, len(settings.contestants), settings.prompts, seeds, part)
         arguments = run_arguments(settings, episodes, library, made)

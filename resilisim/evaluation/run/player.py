@@ -18,6 +18,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
+from resilisim.at_work import AT_WORK
 from resilisim.chat import RequestRefusedError
 from resilisim.envs.conversation import ConversationEnv
 from resilisim.errors import CheckFailed, InfrastructureError, InvalidInputError, ResiliSimError, StoreError, one_line
@@ -26,6 +27,7 @@ from resilisim.evaluation.episode.record import EpisodeRecord, FailureRecord, fa
 from resilisim.evaluation.episode.texts import stored
 from resilisim.evaluation.run.contestants import PolicyMaker
 from resilisim.evaluation.run.plan import PlannedEpisode, RunSettings
+from resilisim.evaluation.run.progress import tell_of_compiling
 from resilisim.evaluation.run.store import EPISODES_NAME, EpisodeJournal, JournalFolder, Journals, check_episode
 from resilisim.policies.base import AgentFailed, Contender, SessionAgent
 from resilisim.policies.llm.policy import LlmPolicy
@@ -48,15 +50,17 @@ class EpisodePlayer:
     """
 
     def __init__(self, settings: RunSettings, journals: Journals | None = None) -> None:
+        tell_of_compiling()  # in worker processes, too
         self._settings = settings
         here = None if settings.directory is None else JournalFolder(settings.directory)
         self._journals: Journals | None = journals or here
-        library = settings.load_library()
-        self._models = settings.models.make()
-        self._maker = PolicyMaker(library, self._models, settings.models.load_prices())
-        self._environment = settings.make_environment(library)
-        # One of each is enough for those that play without waiting; of an agent every slot makes its own.
-        self._policies = [self._make_policy(place) for place in range(len(settings.contestants))]
+        with AT_WORK.on("loading tools and policies"):
+            library = settings.load_library()
+            self._models = settings.models.make()
+            self._maker = PolicyMaker(library, self._models, settings.models.load_prices())
+            self._environment = settings.make_environment(library)
+            # One of each is enough for those that play without waiting; of an agent every slot makes its own.
+            self._policies = [self._make_policy(place) for place in range(len(settings.contestants))]
 
     def play_all(self, pending: Iterator[PlannedEpisode], until: float | None = None) -> Iterator[Outcome]:
         """Play episodes and yield what they come to: in order, or as they end where language models are asked.
@@ -116,13 +120,17 @@ class EpisodePlayer:
     @contextlib.contextmanager
     def lent(self, episode: PlannedEpisode) -> Iterator[tuple[ConversationEnv, Contender]]:
         """Lend environment and policy of an episode to who steps it in another way; what is raised names it."""
-        with _named(self._describe(episode)):
+        with _named(self._describe(episode)), AT_WORK.about(episode.place):
             yield self._environment, self._policies[episode.policy]
 
     def play(self, episode: PlannedEpisode) -> Outcome:
         """Play an episode of a policy that is asked for one message after the other."""
         place, policy = self._settings.place(episode), self._policies[episode.policy]
-        with _named(self._describe(episode)), _on_branch(self._environment, episode) as env:
+        with (
+            _named(self._describe(episode)),
+            AT_WORK.about(episode.place),
+            _on_branch(self._environment, episode) as env,
+        ):
             try:
                 record = play_episode(
                     env,
@@ -142,7 +150,7 @@ class EpisodePlayer:
         place = self._settings.place(episode)
         models = self._settings.models
         journal, sent = self._journal(agent, episode), episode.sent
-        with _named(self._describe(episode)):
+        with _named(self._describe(episode)), AT_WORK.about(episode.place):
             for retries_left in reversed(range(models.episode_retries + 1)):
                 env = slot.environment = slot.environment or self._environment.twin()
                 try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
 import threading
 import time
@@ -10,10 +11,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
+from numba.core import event
 from rich.console import ConsoleRenderable, Group, RichCast
 from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
+from resilisim.at_work import AT_WORK
 from resilisim.evaluation.episode.record import FailureRecord
 from resilisim.evaluation.table.facts import RunCollector
 from resilisim.statistics.estimates import FloatArray
@@ -29,7 +32,7 @@ RATE_ITEMS = 10
 SLOW_SECONDS = 60.0
 REFRESHES_PER_SECOND = 4
 LINE_SECONDS = 10.0  # between two lines where there is no terminal
-STARTING = "starting: loading, solving"  # until an item has ended: processes start, models load, prompts are made
+STARTING = "starting"  # until an item has ended, where nothing else is known
 
 
 class Progressing:
@@ -39,7 +42,7 @@ class Progressing:
 
     Args:
         what: What is counted ("episodes"), or being done ("solving").
-        total: How many there are.
+        total: How many there are; None where nothing is counted, and only the phases are told (`AtWork`).
         finished: How many were there when it began.
         show: True or False to insist; None shows it only for what takes more than QUIET_SECONDS.
         table: What a terminal shows above the bar.
@@ -49,7 +52,7 @@ class Progressing:
     def __init__(
         self,
         what: str,
-        total: int,
+        total: int | None,
         finished: int = 0,
         show: bool | None = None,
         table: ConsoleRenderable | RichCast | None = None,
@@ -64,7 +67,8 @@ class Progressing:
         self._table = table
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._tell, daemon=True)
-        if show is not False and finished < total:
+        tell_of_compiling()
+        if show is not False and (total is None or finished < total):
             self._thread.start()
 
     def __enter__(self) -> Progressing:
@@ -105,13 +109,9 @@ class Progressing:
                 self._ended.wait(LINE_SECONDS)
 
     def _show_bar(self) -> None:
-        columns = (
-            TextColumn("{task.description}", markup=False),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[estimate]}"),
-        )
-        bar = Progress(*columns)
+        counted = () if self._total is None else (MofNCompleteColumn(),)
+        estimate = TextColumn("{task.fields[estimate]}", markup=False)
+        bar = Progress(TextColumn("{task.description}", markup=False), BarColumn(), *counted, estimate)
         task = bar.add_task(self._what, total=self._total, completed=self._finished, estimate=self._estimate())
         content = bar if self._table is None else Group(self._table, bar)
         console = SafeConsole(file=self._stream)
@@ -120,9 +120,9 @@ class Progressing:
                 bar.update(task, completed=self._finished, estimate=self._estimate())
 
     def _estimate(self) -> str:
-        """Return rate and time left, as far as there is a basis for them, and what is being waited for."""
-        rate, waits_for = self._rate(), self._waits_for()
-        return ", ".join(part for part in (rate, waits_for) if part and not (waits_for and part == STARTING))
+        """Return rate and time left, as far as there is a basis for them, what is done and what is waited for."""
+        rate, known = self._rate(), [text for text in (AT_WORK.told(), self._waits_for()) if text]
+        return ", ".join([*([rate] if rate and not (known and rate == STARTING) else []), *known])
 
     def _rate(self) -> str:
         """Return rate and time left, or nothing as long as there is no basis for them."""
@@ -132,11 +132,44 @@ class Progressing:
         if measured < RATE_SECONDS or done < (RATE_ITEMS if measured < SLOW_SECONDS else 1):
             return ""
         rate = done / measured
-        return f"{rate:,.1f}/s, {_duration((self._total - self._finished) / rate)} left"
+        left = "" if self._total is None else f", {_duration((self._total - self._finished) / rate)} left"
+        return f"{rate:,.1f}/s{left}"
 
     def _line(self) -> str:
         estimate = self._estimate()
+        if self._total is None:
+            return f"{self._what}{': ' if estimate else ''}{estimate}"
         return f"{self._what}: {self._finished:,} of {self._total:,}{', ' if estimate else ''}{estimate}"
+
+
+def beginning(show: bool | None = None) -> Progressing:
+    """Return what tells the phases before there is anything to count: tasks and policies load, some are solved."""
+    return Progressing("preparing", None, show=show)
+
+
+class _Compiling(event.Listener):
+    """Makes a phase of what Numba compiles: the first time that code runs on a machine, which takes a minute."""
+
+    def __init__(self) -> None:
+        self._begun: list[contextlib.AbstractContextManager[None]] = []
+
+    def on_start(self, event: event.Event) -> None:
+        """Begin a phase; what is compiled on the way is a part of it."""
+        phase = AT_WORK.on("compiling, the first time only", in_general=True)
+        phase.__enter__()
+        self._begun.append(phase)
+
+    def on_end(self, event: event.Event) -> None:
+        """End it."""
+        if self._begun:
+            self._begun.pop().__exit__(None, None, None)
+
+
+@functools.cache
+def tell_of_compiling() -> None:
+    """Make a phase of compiling from now on."""
+    register: Any = event.register  # without type information
+    register("numba:compile", _Compiling())
 
 
 def _duration(seconds: float) -> str:

@@ -35,6 +35,7 @@ from resilisim.run_folder import (
     load_manifest,
     own_file,
     parse_line,
+    placed_lines,
     read_json_lines,
     whole_lines,
     write_file_atomically,
@@ -211,10 +212,14 @@ def num_lines(directory: Path | str) -> int:
         return sum(1 for _ in stream)
 
 
-def read_records(directory: Path | str) -> Iterator[EpisodeRecord]:
+def read_records(directory: Path | str, places: dict[int, int] | None = None) -> Iterator[EpisodeRecord]:
     """Yield the finished episodes of a run's folder one by one, in the order in which they ended.
 
     Their texts are packed (`opened`).
+
+    Args:
+        directory: The folder.
+        places: Takes where the line of each episode begins, by its index, to read some of them again (`record_at`).
 
     Raises:
         StoreError: It is no folder of results, or the file cannot be read or holds a line that is no episode of this
@@ -231,21 +236,41 @@ def read_records(directory: Path | str) -> Iterator[EpisodeRecord]:
     if not path.exists():
         read_manifest(directory)  # a run that was stopped before its first episode has one; nothing else does
         return
-    for number, line in episode_lines(directory):
+    for number, line in episode_lines(directory, places):
         yield record_in_line(line, number, path)
 
 
-def episode_lines(directory: Path | str) -> Iterator[tuple[int, bytes]]:
+def record_at(directory: Path | str, place: int) -> EpisodeRecord:
+    """Return the episode whose line begins at a place (`read_records`).
+
+    Raises:
+        StoreError: The file has changed, or cannot be read.
+    """
+    path = own_file(directory, EPISODES_NAME)
+    try:
+        with path.open("rb") as stream:
+            stream.seek(place)
+            line = stream.readline()
+    except OSError as error:
+        raise StoreError(f"cannot read {path}: {describe_os_error(error)}") from error
+    return record_in_line(line, 0, path)
+
+
+def episode_lines(directory: Path | str, places: dict[int, int] | None = None) -> Iterator[tuple[int, bytes]]:
     """Yield the lines of a folder's episodes with their numbers, each episode once; a warning says which stood twice.
+
+    `places` takes where each begins, in bytes.
 
     Raises:
         StoreError: The file cannot be read, or holds two lines of one episode that differ.
     """
     path = own_file(directory, EPISODES_NAME)
     seen, twice = _Indices(), []
-    for number, line in whole_lines(path) if path.exists() else ():
+    for number, begins, line in placed_lines(path) if path.exists() else ():
         index = _index_of(line)
         if index is None or seen.add(index):
+            if places is not None and index is not None:
+                places[index] = begins
             yield number, line
             continue
         _refuse_another(path, number, line, index)
@@ -338,7 +363,9 @@ def check_failure(line: bytes) -> None:
     validated(FailureRecord, value, _UNREADABLE, error=StoreError)
 
 
-def read_own_records(directory: Path | str, manifest: Mapping[str, Any]) -> Iterator[EpisodeRecord]:
+def read_own_records(
+    directory: Path | str, manifest: Mapping[str, Any], line_places: dict[int, int] | None = None
+) -> Iterator[EpisodeRecord]:
     """Yield the finished episodes of a folder with a manifest (`read_records`).
 
     Raises:
@@ -346,7 +373,7 @@ def read_own_records(directory: Path | str, manifest: Mapping[str, Any]) -> Iter
             though the run was not explored.
     """
     places, is_explored = _Places(manifest["arguments"]), bool(manifest["arguments"].get("explored", False))
-    for record in read_records(directory):
+    for record in read_records(directory, line_places):
         if record["manifest"] != manifest["hash"]:
             raise foreign_episode(Path(directory), record["index"])
         if ("weight" in record) != is_explored:

@@ -15,12 +15,13 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
+from resilisim.at_work import AT_WORK
 from resilisim.errors import InvalidInputError, check_number, count_of
 from resilisim.evaluation.episode.record import REGRET_TOLERANCE, EpisodeRecord, FailureRecord, has_no_ceiling
-from resilisim.evaluation.run.store import read_failures, read_manifest
+from resilisim.evaluation.run.store import read_failures, read_manifest, record_at
 from resilisim.evaluation.table.comparing import compare_tables, match_policies, refuse_incomparable
 from resilisim.evaluation.table.episodes import EpisodeTable, TableBuilder, taking_in
-from resilisim.evaluation.table.parting import Parted, parted_episodes
+from resilisim.evaluation.table.parting import MOST_PARTED, Parted, parted_episodes
 from resilisim.evaluation.table.verdict import difference_sentence
 from resilisim.evaluation.table.worst_case import counted_records
 from resilisim.run_folder import MANIFEST_NAME
@@ -271,23 +272,29 @@ class _Run:
     taken: Mapping[tuple[str, str, str, int], tuple[float, ...]]
     has_luck: bool  # whether that has mean zero
     broken: tuple[FailureRecord, ...]  # episodes that were not finished as something outside failed
+    lines: Mapping[tuple[str, str, str, int], int]  # where an episode's line begins, to read its messages again
 
     @classmethod
     def read(cls, directory: Path) -> _Run:
-        manifest = read_manifest(directory)
+        manifest, failures = read_manifest(directory), tuple(read_failures(directory))
         builder, taken, has_luck, num_lost = TableBuilder(sums=False), {}, True, 0
         finished: set[int] = set()
-        for record, counts_as_lost in counted_records(directory, manifest):
-            with taking_in(record, directory):
-                builder.add(record)
-                key = (record["policy"], record["prompt_type"], record["instance_id"], record["seed"])
-                taken[key] = tuple(luck_within(record, room) for room in ROOMS)
-                has_luck = has_luck and (counts_as_lost or _has_pure_luck(record))
-            finished.add(record["index"])
-            num_lost += counts_as_lost
-        broken = {each["index"]: each for each in read_failures(directory) if each["index"] not in finished}
+        places: dict[int, int] = {}
+        lines: dict[tuple[str, str, str, int], int] = {}
+        with AT_WORK.on(f"reading {directory}"):
+            for record, counts_as_lost in counted_records(directory, manifest, failures, places):
+                with taking_in(record, directory):
+                    builder.add(record)
+                    key = (record["policy"], record["prompt_type"], record["instance_id"], record["seed"])
+                    taken[key] = tuple(luck_within(record, room) for room in ROOMS)
+                    has_luck = has_luck and (counts_as_lost or _has_pure_luck(record))
+                if not counts_as_lost:
+                    lines[key] = places.pop(record["index"])
+                finished.add(record["index"])
+                num_lost += counts_as_lost
+        broken = {each["index"]: each for each in failures if each["index"] not in finished}
         table = replace(builder.table(manifest), num_counted_as_lost=num_lost)
-        return cls(directory, table, taken, has_luck, tuple(broken.values()))
+        return cls(directory, table, taken, has_luck, tuple(broken.values()), lines)
 
     def planned(self, group: tuple[str, str]) -> tuple[str, frozenset[int]] | None:
         """Return a hash of all tasks of an agent and a prompt, and all seeds; None where nobody can tell."""
@@ -401,7 +408,6 @@ def _judged(base: _Side, candidate: _Side, group: _Group, margin: float, alpha: 
     lost, won = outcomes < -_SAME, outcomes > _SAME
     order = [place for place in np.argsort(outcomes, kind="stable").tolist() if lost[place] or won[place]]
     apart = [paired.keys[place] for place in order]
-    folders = ([run.directory for run in base.runs], [run.directory for run in candidate.runs])
     return GateRow(
         baseline=group[0],
         candidate=group[1],
@@ -423,7 +429,20 @@ def _judged(base: _Side, candidate: _Side, group: _Group, margin: float, alpha: 
         )
         if pairs.is_exact
         else (),
-        parted=() if pairs.is_exact else parted_episodes(folders, (group[0], group[1]), group[2], apart),
+        parted=() if pairs.is_exact else _parted(base, candidate, group, apart),
+    )
+
+
+def _parted(base: _Side, candidate: _Side, group: _Group, pairs: Sequence[_Key]) -> tuple[Parted, ...]:
+    """Return where the episodes of some pairs part, in their order; the first `MOST_PARTED` of them."""
+
+    def there(side: _Side, policy: str, key: _Key) -> tuple[Path, EpisodeRecord] | None:
+        whole = (policy, group[2], *key)
+        run = next((run for run in side.runs if whole in run.lines), None)
+        return None if run is None else (run.directory, record_at(run.directory, run.lines[whole]))
+
+    return tuple(
+        parted_episodes(key, there(base, group[0], key), there(candidate, group[1], key)) for key in pairs[:MOST_PARTED]
     )
 
 

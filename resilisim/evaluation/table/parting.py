@@ -9,7 +9,6 @@ from typing import Any, Final
 
 from resilisim.errors import one_line
 from resilisim.evaluation.episode.record import EpisodeRecord, StepRecord
-from resilisim.evaluation.run.store import read_records
 
 MOST_PARTED: Final = 50  # pairs whose episodes are looked at; the rest is counted
 LONGEST_MESSAGE: Final = 80  # characters that are shown of one
@@ -58,48 +57,17 @@ class Parted:
 
 
 def parted_episodes(
-    folders: tuple[Sequence[Path], Sequence[Path]],
-    policies: tuple[str, str],
-    prompt: str,
-    pairs: Sequence[tuple[str, int]],
-) -> tuple[Parted, ...]:
-    """Return where the episodes of some pairs part, in their order; the first `MOST_PARTED` of them.
-
-    Args:
-        folders: Runs of the baseline, and of the candidate.
-        policies: The agent of each.
-        prompt: Prompt type.
-        pairs: Task and seed of each pair.
-
-    Raises:
-        StoreError: A folder cannot be read.
-    """
-    wanted = set(pairs[:MOST_PARTED])
-    if not wanted:
-        return ()
-    found: list[dict[tuple[str, int], tuple[Path, EpisodeRecord]]] = []
-    for runs, policy in zip(folders, policies, strict=True):
-        records: dict[tuple[str, int], tuple[Path, EpisodeRecord]] = {}
-        for run in runs:
-            for record in read_records(run):
-                key = (record["instance_id"], record["seed"])
-                if key in wanted and (record["policy"], record["prompt_type"]) == (policy, prompt):
-                    records[key] = (run, record)
-        found.append(records)
-    return tuple(_parted(key, found[0].get(key), found[1].get(key)) for key in pairs[:MOST_PARTED])
-
-
-def _parted(
-    key: tuple[str, int], one: tuple[Path, EpisodeRecord] | None, other: tuple[Path, EpisodeRecord] | None
+    pair: tuple[str, int], baseline: tuple[Path, EpisodeRecord] | None, candidate: tuple[Path, EpisodeRecord] | None
 ) -> Parted:
-    records = [None if each is None else each[1] for each in (one, other)]
+    """Return where the episodes of a pair, task and seed, part; each with its folder, None if it is not there."""
+    records = [None if each is None else each[1] for each in (baseline, candidate)]
     turn, did, before = None, ("", ""), ""
     if records[0] is not None and records[1] is not None:
         turn, did, before = _parting(records[0]["steps"], records[1]["steps"])
     outcomes = [None if record is None else record["outcome"] for record in records]
     indices = [None if record is None else record["index"] for record in records]
-    runs = ["" if each is None else str(each[0]) for each in (one, other)]
-    return Parted(*key, outcomes[0], outcomes[1], turn, *did, before, indices[0], indices[1], runs[0], runs[1])
+    runs = ["" if each is None else str(each[0]) for each in (baseline, candidate)]
+    return Parted(*pair, outcomes[0], outcomes[1], turn, *did, before, indices[0], indices[1], runs[0], runs[1])
 
 
 def _parting(one: Sequence[StepRecord], other: Sequence[StepRecord]) -> tuple[int | None, tuple[str, str], str]:

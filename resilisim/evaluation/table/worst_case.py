@@ -6,7 +6,7 @@ went well (docs/specification, section 9).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, cast
@@ -18,19 +18,29 @@ from resilisim.evaluation.table.episodes import EpisodeTable, TableBuilder, taki
 UNKNOWN_OPTIMUM: Final = 1.0  # of a lost episode of a task of which no episode is finished
 
 
-def unclear_failures(directory: Path | str) -> dict[int, FailureRecord]:
+def unclear_failures(failures: Iterable[FailureRecord]) -> dict[int, FailureRecord]:
     """Return the last failure of each episode, finished or not, that the agent may have brought about."""
-    failures = read_failures(directory)
     return {failure["index"]: failure for failure in failures if failure.get("fault") != "infrastructure"}
 
 
-def counted_records(directory: Path | str, manifest: Mapping[str, Any]) -> Iterator[tuple[EpisodeRecord, bool]]:
+def counted_records(
+    directory: Path | str,
+    manifest: Mapping[str, Any],
+    failures: Iterable[FailureRecord] | None = None,
+    places: dict[int, int] | None = None,
+) -> Iterator[tuple[EpisodeRecord, bool]]:
     """Yield the episodes of a folder, and those that count as lost as they are not finished; True marks the latter.
+
+    Args:
+        directory: The folder.
+        manifest: Its manifest.
+        failures: Its failures, where somebody has read them already.
+        places: Takes where episodes stand (`read_records`).
 
     Raises:
         StoreError: It is no folder of results, or cannot be read, or a line is no episode of this run.
     """
-    unclear = unclear_failures(directory)
+    unclear = unclear_failures(read_failures(directory) if failures is None else failures)
     if "inject" in manifest["arguments"]:  # a program that is run again plays the seed anew, under another number
         unclear = {failure["seed"]: failure for failure in unclear.values()}
         place = "seed"
@@ -38,7 +48,7 @@ def counted_records(directory: Path | str, manifest: Mapping[str, Any]) -> Itera
         place = "index"
     examples: dict[tuple[str, str | None], EpisodeRecord] = {}
     wanted = {failure["instance_id"] for failure in unclear.values()}
-    for record in read_own_records(directory, manifest):
+    for record in read_own_records(directory, manifest, places):
         unclear.pop(int(cast("Any", record)[place]), None)
         if record["instance_id"] in wanted:
             examples.setdefault((record["instance_id"], record["prompt_type"]), record)

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from resilisim.at_work import AT_WORK
 from resilisim.errors import ExactLimitError, InvalidInputError
 from resilisim.simulator.compiled import kernel, scalar
 from resilisim.simulator.exact.arena import (
@@ -413,10 +414,11 @@ def solve_afresh(problem: Problem) -> Values:
     """Solve a problem exactly, under any law, and keep nothing."""
     if problem.goal.program is not None:
         return ProgramValues(problem, tuple(map(problem.library.index, problem.goal.program)))
-    hopes_for_failures = problem.rules.max_consecutive_failures == 0 and failing_helps(problem)
-    if is_plain_list(problem) and not hopes_for_failures:
-        return compute_optimum(problem)
-    return solve_reachable(problem)
+    with AT_WORK.on("solving ceiling"):
+        hopes_for_failures = problem.rules.max_consecutive_failures == 0 and failing_helps(problem)
+        if is_plain_list(problem) and not hopes_for_failures:
+            return compute_optimum(problem)
+        return solve_reachable(problem)
 
 
 def is_plain_list(problem: Problem) -> bool:

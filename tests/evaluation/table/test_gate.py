@@ -13,6 +13,7 @@ from resilisim import evaluate, explore
 from resilisim.envs import Session
 from resilisim.errors import InvalidInputError
 from resilisim.evaluation.episode.record import failure_record
+from resilisim.evaluation.run import store
 from resilisim.evaluation.run.store import read_records
 from resilisim.evaluation.table.gate import ROOMS, gate_pilot, gate_runs, luck_within, verdict_of
 from resilisim.evaluation.table.verdict import difference_sentence
@@ -75,6 +76,25 @@ def test_an_agent_that_gives_up_is_worse_and_the_episodes_say_where(runs: Path) 
     assert (parted.baseline_did.split()[0], parted.candidate_did) == ("called", "finished")
     other = next(each for each in read_records(runs / "hasty") if each["index"] == parted.candidate_index)
     assert (other["instance_id"], other["seed"]) == (parted.task, parted.seed)
+
+
+def test_a_folder_is_read_once_and_of_episodes_that_part_their_lines_again(
+    runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parse, read, times = store.record_in_line, store.placed_lines, {"lines": 0, "files": 0}
+
+    def parsed(*line: Any) -> Any:
+        times["lines"] += 1
+        return parse(*line)
+
+    def lines(path: Path) -> Any:
+        times["files"] += 1
+        return read(path)
+
+    monkeypatch.setattr(store, "record_in_line", parsed)
+    monkeypatch.setattr(store, "placed_lines", lines)
+    (row,) = gate_runs(runs / "careful", runs / "hasty").rows
+    assert times == {"lines": 2 * row.pairs + 2 * len(row.parted), "files": 2}
 
 
 def test_the_other_way_round_it_is_better_and_the_same_is_not_worse(runs: Path) -> None:
