@@ -21,7 +21,7 @@ from resilisim.datasets.conversations import ConversationSpec
 from resilisim.datasets.export import ExportInterrupted, chosen_in_worlds
 from resilisim.datasets.preferences import PreferenceSpec
 from resilisim.datasets.prompt_records import PromptSpec
-from resilisim.envs.settings import ENVIRONMENT_GROUP
+from resilisim.envs.settings import ENVIRONMENT_GROUP, RULE_NAMES
 from resilisim.errors import InvalidInputError, unknown_name
 from resilisim.evaluation.run.progress import Progressing
 from resilisim.options import options_of
@@ -48,7 +48,7 @@ DatasetSpec: TypeAlias = PromptSpec | ConversationSpec | PreferenceSpec
 KINDS: Mapping[str, Any] = {"prompts": PromptSpec, "conversations": ConversationSpec, "preferences": PreferenceSpec}
 ENVIRONMENT = (
     *["planner", "protocol", "tools", "parameters", "prompt_style", "search_detail", "payload", "errors", "salt"],
-    *options.RULES,
+    *RULE_NAMES,
     *options.LAW,
     "embedding_model",
 )

@@ -18,7 +18,7 @@ import typer
 from resilisim.bounds import Seconds, Seed, Turns
 from resilisim.cli import options
 from resilisim.cli.output import command_group, note
-from resilisim.envs.settings import EnvironmentSettings
+from resilisim.envs.settings import RULE_NAMES, EnvironmentSettings
 from resilisim.errors import InvalidInputError, count_of, import_extra
 from resilisim.injection.call import InjectedFailure
 from resilisim.injection.functions import inject
@@ -32,7 +32,7 @@ from resilisim.seeding import EVALUATION_SALT
 
 TOKEN_VARIABLE = "RESILISIM_TOKEN"
 SERVED = (
-    *options.RULES,
+    *RULE_NAMES,
     *options.LAW,
     "force",
     "planner",

@@ -213,7 +213,6 @@ def _read(field: OptionField, value: Any) -> Any:
     return str(value) if isinstance(value, Path) else value
 
 
-RULES = ("max_turns", "max_consecutive_failures", "loop_length")
 LAW = ("law", "base", "not_executed", "failed", "history")
 TOOL_SEARCH = ("search", "embedding_model")
 

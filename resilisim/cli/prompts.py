@@ -18,7 +18,7 @@ from resilisim.cli import options
 from resilisim.cli.output import answer, command_group, console, plain, print_json, say
 from resilisim.datasets.export import write_record_file
 from resilisim.datasets.prompt_records import PromptSource, PromptSpec
-from resilisim.envs.settings import EnvironmentSettings
+from resilisim.envs.settings import RULE_NAMES, EnvironmentSettings
 from resilisim.errors import InvalidInputError
 from resilisim.evaluation.run.progress import Progressing
 from resilisim.seeding import Draws
@@ -51,7 +51,7 @@ app = command_group()
 @options.takes(
     spec=options.OptionGroup(
         PromptSpec,
-        ["types", "flaws", "severities", "methods", *PLANS, *options.RULES, *options.LAW, *options.TOOL_SEARCH],
+        ["types", "flaws", "severities", "methods", *PLANS, *RULE_NAMES, *options.LAW, *options.TOOL_SEARCH],
         changed=CHANGED,
     )
 )

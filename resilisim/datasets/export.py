@@ -45,7 +45,7 @@ from resilisim.datasets.schema import (
     import_parquet,
     to_arrow,
 )
-from resilisim.envs.settings import EnvironmentSettings
+from resilisim.envs.settings import RULE_NAMES, EnvironmentSettings
 from resilisim.errors import (
     InvalidInputError,
     ResiliSimError,
@@ -227,8 +227,11 @@ def _played_where(spec: Any, tasks: object, library: ToolLibrary | None) -> tupl
 
 
 def chosen_in_worlds(kind: str) -> tuple[str, ...]:
-    """Return the options that a kind does not leave to worlds: where nothing fails, a wasted turn costs nothing."""
-    return ("law",) if kind == "preferences" else ()
+    """Return the options that a kind does not leave to worlds.
+
+    Where nothing fails, or turns are never scarce, a wasted turn costs nothing.
+    """
+    return ("law", *RULE_NAMES) if kind == "preferences" else ()
 
 
 def _source_maker(spec: SourceSpec, library: ToolLibrary, source: RecordSource, workers: int) -> MakeSource:

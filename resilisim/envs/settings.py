@@ -6,7 +6,7 @@ them, and a run's manifest holds them all.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict, Unpack, cast
@@ -17,6 +17,7 @@ from resilisim.bounds import Share, Turns
 from resilisim.errors import MAX_TURNS, InvalidInputError, shown_value
 from resilisim.options import check_options, option, options_of, with_options
 from resilisim.seeding import EVALUATION_SALT
+from resilisim.worlds.base import rules_of
 
 if TYPE_CHECKING:
     from resilisim.simulator.draws import Draws
@@ -33,6 +34,7 @@ RULES_GROUP = "End rules"
 ENVIRONMENT_GROUP = "Environment"
 
 LAW_NAMES = ("law", "base", "not_executed", "failed", "history")  # options that say what law it is
+RULE_NAMES = ("max_turns", "max_consecutive_failures", "loop_length")
 
 Parameters = Literal["lenient", "strict", "ignore"]
 SearchDetail = Literal["brief", "full"]
@@ -319,19 +321,26 @@ class EnvironmentSettings(LawOptions):
             return Perturber(library, self.rules())
         return Perturber(library, self.rules(), lambda: tool_similarity(self.retriever(library)))
 
-    def in_world(self, name: str, law_is_chosen: bool = False) -> EnvironmentSettings:
+    def in_world(self, name: str, chosen: Collection[str] = ()) -> EnvironmentSettings:
         """Return settings for the tasks of a world, in which what was not chosen is as worlds want it.
 
         Nothing fails by chance, what a law injects says no more than that calling again is sensible, the tools are told
-        in the prompt, and calls must give the parameters that tools require. `law_is_chosen` tells that somebody named
-        a law, be it the usual one; other values of its options tell so by themselves.
+        in the prompt, and calls must give the parameters that tools require. The end rules are the world's own
+        (`resilisim.worlds.base.rules_of`), but under a law they are the benchmark's, for turns to be scarce. `chosen`
+        are names of options that somebody gave, be it the usual value; other values tell so by themselves.
+
+        Raises:
+            InvalidInputError: There is no such world.
         """
         changed: dict[str, Any] = {"world": name}
-        constants = LAW_NAMES[1:]
-        as_usual = (getattr(self, each, None) == field.default for each, field in options_of(type(self)).items()
-                    if each in LAW_NAMES)  # fmt: skip
-        if not law_is_chosen and all(as_usual):
-            changed |= dict.fromkeys(constants, 1.0)
+        known = options_of(type(self))
+        names = (*LAW_NAMES, *RULE_NAMES)
+        own = {each for each in names if each in chosen or getattr(self, each) != known[each].default}
+        if own.isdisjoint(LAW_NAMES):
+            changed |= dict.fromkeys(CONSTANTS, 1.0)
+        nothing_fails = all(changed.get(each, getattr(self, each)) == 1.0 for each in CONSTANTS)
+        if nothing_fails and self.law == BENCHMARK_LAW:  # no other law, which would have parts
+            changed |= {each: number for each, number in rules_of(name).items() if each not in own}
         if self.tools == "discovery":
             changed["tools"] = "listed"
         if self.parameters == "lenient":

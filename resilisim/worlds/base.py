@@ -37,6 +37,10 @@ WORLDS: Mapping[str, str] = {
     "toolqa": "resilisim.worlds.records.toolqa:load_toolqa",
 }
 
+# How episodes of knowledge worlds end: by nothing that the papers lack. RP-ReAct takes up to 10 x 10 steps, ReAct 20 or
+# 100 (Molinari and Ciravegna 2026), so it is an agent's own limit that binds, and a call may fail or be repeated.
+PAPER_RULES: Final[Mapping[str, int]] = {"max_turns": 100, "max_consecutive_failures": 0, "loop_length": 0}
+
 ID_PREFIX: Final = "task_"  # of the ids of tasks
 _ATTRIBUTE: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")  # module:attribute
 
@@ -171,7 +175,8 @@ class World(Protocol):
 
     A task's `metadata` holds `world` (the name), `answers` (all right answers), `reference` (the calls of a solution,
     see `reference_calls`), and whatever else the world wants; agents never see it. `required_tools` are the distinct
-    tools of the reference in the order of their first use. The first N tasks are a fair sample of all of them.
+    tools of the reference in the order of their first use. The first N tasks are a fair sample of all of them. A
+    world may have end rules of its own in an attribute `rules`, such as `{"max_turns": 100}`.
 
     A world, whose only tool counts letters:
 
@@ -373,6 +378,23 @@ def load_world(name: str) -> World:
     if not isinstance(made, World):
         raise InvalidInputError(f"{where} gives a {type(made).__name__}: expected name, library, tasks, open and grade")
     return made
+
+
+def rules_of(name: str) -> Mapping[str, int]:
+    """Return the end rules by which a world is played unless others are named; none where it leaves them as they are.
+
+    They are the attribute `rules` of the world, numbers by the names of environment options.
+
+    Raises:
+        InvalidInputError: There is no such world.
+
+    Example:
+        >>> from resilisim.worlds.base import rules_of
+        >>> rules_of("pages-v1")["max_turns"]
+        100
+    """
+    rules: Mapping[str, int] = getattr(load_world(name), "rules", {})
+    return rules
 
 
 def names_world(ref: str) -> bool:

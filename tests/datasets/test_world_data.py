@@ -48,7 +48,7 @@ class OptionalNotebook(Notebook):
         return replace(task, metadata={**task.metadata, "reference": reference})
 
 
-UNDER_LAW = TRAINING_ENVIRONMENT.in_world(NAME, law_is_chosen=True)
+UNDER_LAW = TRAINING_ENVIRONMENT.in_world(NAME, ("law",))
 REASONS = {"other_arguments", "repeated_success", "wrong_answer", "gave_up_early", "format_error", "rejected_call"}
 
 

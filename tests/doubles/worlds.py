@@ -47,7 +47,7 @@ async def play(
 
     Nothing fails by chance unless it `has_law`, that of the benchmark.
     """
-    settings = EnvironmentSettings().in_world(world.name, law_is_chosen=has_law).with_options(**options)
+    settings = EnvironmentSettings().in_world(world.name, ("law",) if has_law else ()).with_options(**options)
     env, gate = ConversationEnv(settings), asyncio.Semaphore(AT_ONCE)
     model = OpenAIChatModel("competent", base_url=base_url, api_key="none", max_concurrency=AT_ONCE)
 

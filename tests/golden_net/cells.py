@@ -153,7 +153,8 @@ def all_cells() -> Cells:
     for world, policies in {"pages:8": ("reference", "random"), "records:8": ("reference", "random")}.items():
         for policy in policies:
             for law in ("none", "benchmark"):
-                cells[f"{policy} · {law} · {world}"] = partial(_evaluated, policy, "baseline", law, world, 2)
+                rules = {"max_turns": 10, "max_consecutive_failures": 5, "loop_length": 4}  # not those of worlds
+                cells[f"{policy} · {law} · {world}"] = partial(_evaluated, policy, "baseline", law, world, 2, **rules)
     for agent in AGENTS:
         for law in ("benchmark", "public-apis"):
             cells[f"{agent} · {law}"] = partial(_asked, agent, law)

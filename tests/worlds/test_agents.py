@@ -36,9 +36,8 @@ def records():
         found = GeneratedData(TABLES)
         data = found.records()
         world = RecordsWorld("small", build_tasks(found, data, "small"), data)
-        patch.setattr(
-            "resilisim.envs.conversation.load_world", lambda name: world if name == "small" else load_world(name)
-        )
+        for module in ("envs.conversation", "worlds.base"):
+            patch.setattr(f"resilisim.{module}.load_world", lambda name: world if name == "small" else load_world(name))
         yield world
         data.database.close()
 

@@ -47,7 +47,7 @@ def test_nothing_fails_by_chance_unless_a_law_is_named() -> None:
     assert CHANCY.base == 0.7
     assert EnvironmentSettings(protocol="native", tools="native").in_world(NAME).tools == "native"
     assert "world" not in EnvironmentSettings().to_mapping()
-    assert EnvironmentSettings().in_world(NAME, law_is_chosen=True).base == 0.8
+    assert EnvironmentSettings().in_world(NAME, ("law",)).base == 0.8
     chosen = evaluate("reference", f"{NAME}:1", base=0.8)
     assert next(chosen.records())["law"]["base"] == 0.8
     usual = evaluate("reference", f"{NAME}:1")

@@ -13,7 +13,7 @@ import typer
 from resilisim.bounds import CountOrNone
 from resilisim.cli import options
 from resilisim.cli.output import answer, console, note, print_json
-from resilisim.envs.settings import EnvironmentSettings
+from resilisim.envs.settings import RULE_NAMES, EnvironmentSettings
 from resilisim.errors import ExactLimitError, InvalidInputError
 from resilisim.evaluation.run.progress import Progressing
 from resilisim.seeding import EVALUATION_SALT
@@ -50,9 +50,7 @@ BLOCK = 64  # problems that are handed to the threads together
 THREADS = 2  # the compiled kernels release the interpreter lock, so they run side by side
 
 
-@options.takes(
-    environment=options.OptionGroup(EnvironmentSettings, [*options.RULES, *options.LAW, *options.TOOL_SEARCH])
-)
+@options.takes(environment=options.OptionGroup(EnvironmentSettings, [*RULE_NAMES, *options.LAW, *options.TOOL_SEARCH]))
 def bound(
     *,
     task: Annotated[str | None, typer.Option(help="instance_id of a task, or all.")] = None,

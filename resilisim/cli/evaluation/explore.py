@@ -23,7 +23,6 @@ from resilisim.cli.evaluation.evaluate import (
 from resilisim.cli.options import (
     LAW,
     MODEL_PANEL,
-    RULES,
     JsonFlag,
     LibraryOption,
     OptionGroup,
@@ -35,7 +34,7 @@ from resilisim.cli.options import (
     takes,
 )
 from resilisim.cli.output import INCOMPLETE, STOPPED_BY_USER, console, note, print_json
-from resilisim.envs.settings import EnvironmentSettings
+from resilisim.envs.settings import RULE_NAMES, EnvironmentSettings
 from resilisim.errors import count_of
 from resilisim.evaluation import ModelSettings
 from resilisim.evaluation.run.runner import RunInterrupted
@@ -48,7 +47,7 @@ from resilisim.options import OUTPUT_GROUP
 
 
 @takes(
-    environment=OptionGroup(EnvironmentSettings, [*RULES, *LAW, *WORDING]),
+    environment=OptionGroup(EnvironmentSettings, [*RULE_NAMES, *LAW, *WORDING]),
     models=MODEL_OPTIONS,
     limits=OptionGroup(ExplorationLimits),
 )

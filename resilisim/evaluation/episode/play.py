@@ -9,7 +9,7 @@ from typing import Any, TypedDict, Unpack, cast
 
 from resilisim.envs.conversation import ConversationEnv
 from resilisim.envs.session import EpisodeEnded, OnFailure, Session, Start, Step
-from resilisim.envs.settings import LAW_NAMES, EnvironmentSettings, Tools
+from resilisim.envs.settings import EnvironmentSettings, Tools
 from resilisim.errors import fault_of, told_error
 from resilisim.evaluation.episode.attribution import Attribution
 from resilisim.evaluation.episode.record import (
@@ -407,7 +407,7 @@ def open_session(
     world = session_options.pop("world", None)
     settings = (environment or EnvironmentSettings()).with_options(**session_options)
     if world is not None:
-        settings = settings.in_world(world, not set(LAW_NAMES).isdisjoint(options))
+        settings = settings.in_world(world, options)
     env = _environment(settings, library).twin()
     _, info = env.reset(seed=seed, options={} if task is None else {"task": task})
     judging = Judging()

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias, cast
 from resilisim.at_work import AT_WORK
 from resilisim.bounds import Count, Seed, checked
 from resilisim.envs.conversation import ConversationEnv
-from resilisim.envs.settings import LAW_NAMES, EnvironmentSettings
+from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import ExactLimitError, InvalidInputError, shown_value, unknown_name
 from resilisim.evaluation.episode.texts import RECORD_TEXTS, RecordTexts
 from resilisim.evaluation.run.contestants import AgentSpec, PolicySpec
@@ -128,7 +128,7 @@ def in_world(
     if environment.world not in (None, name):
         raise InvalidInputError(f"tasks {tasks!r} are of another world than the environment's: {environment.world!r}")
     if environment.world is None:
-        environment = environment.in_world(name, not set(LAW_NAMES).isdisjoint(chosen))
+        environment = environment.in_world(name, set(chosen))
     return environment, list(tasks_of_world)
 
 

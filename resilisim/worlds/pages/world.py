@@ -14,7 +14,7 @@ from resilisim.tool_library import Parameter, ReturnValue, Tool, ToolLibrary
 from resilisim.tool_library.retrieval import TextIndex
 from resilisim.tool_library.tool import standard_errors
 from resilisim.worlds.answers import answers_in, exact_match, list_overlap, loft_scores, token_overlap, turn_scores
-from resilisim.worlds.base import DoneCall, Grade, ToolError
+from resilisim.worlds.base import PAPER_RULES, DoneCall, Grade, ToolError
 
 SEARCH_TOOL: Final = "search"
 RESULTS: Final = 2  # pages that a search returns; whole ones, of thousands of tokens
@@ -76,6 +76,8 @@ class PagesWorld:
         tasks: Its tasks (`question_task`).
         encyclopedia: Returns the pages; asked once.
     """
+
+    rules = PAPER_RULES
 
     def __init__(self, name: str, tasks: Sequence[Task], encyclopedia: Callable[[], Encyclopedia]) -> None:
         self.name = name

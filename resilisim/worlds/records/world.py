@@ -25,7 +25,7 @@ from resilisim.tables.table import Table
 from resilisim.tasks import Task
 from resilisim.tool_library import ToolLibrary
 from resilisim.tool_library.retrieval import SEARCHES, default_cache_dir
-from resilisim.worlds.base import DoneCall, Grade
+from resilisim.worlds.base import PAPER_RULES, DoneCall, Grade
 from resilisim.worlds.records.contents import GeneratedData, Recipe, Records
 from resilisim.worlds.records.database import QueryLimits
 from resilisim.worlds.records.question_set import build_tasks, grade_answer
@@ -45,6 +45,8 @@ class RecordsWorld:
         tasks: Its questions.
         records: What its tools work on.
     """
+
+    rules = PAPER_RULES
 
     def __init__(self, name: str, tasks: Sequence[Task], records: Records) -> None:
         self.name = name
