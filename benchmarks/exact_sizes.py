@@ -15,7 +15,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from resilisim.envs.random_libraries import random_library
 from resilisim.errors import ExactLimitError
 from resilisim.seeding import Draws
 from resilisim.simulator import (
@@ -35,6 +34,7 @@ from resilisim.simulator import (
 from resilisim.simulator.exact.reachable import solve_reachable
 from resilisim.simulator.exact.search import Search
 from resilisim.tool_library import ToolLibrary
+from resilisim.tool_library.generator import random_library
 
 NUM_TOOLS = 1000
 LISTS_EACH = 3

@@ -1,4 +1,4 @@
-"""`resilisim tools`: look at a tool library, and read what others list of tools into one."""
+"""`resilisim tools`: look at a tool library, make one by rules, and read what others list of tools into one."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 import typer
 
-from resilisim.bounds import Count, Seconds
+from resilisim.bounds import Count, Seconds, Seed
 from resilisim.cli import options
 from resilisim.cli.mcp import HeaderOption, headers_of, with_user_as_header
 from resilisim.cli.output import answer, command_group, error_console, note, plain, write_json
@@ -25,6 +25,7 @@ from resilisim.run_folder import write_file_atomically
 from resilisim.tables.table import Table
 from resilisim.tool_library import ToolLibrary, load_library
 from resilisim.tool_library.definitions import proposals
+from resilisim.tool_library.generator import generate_library, read_vocabulary
 from resilisim.tool_library.library import MOST_BYTES
 from resilisim.tool_library.parameters import mcp_export
 
@@ -85,6 +86,58 @@ def show_tool(
         ),
         Table.of_values("Errors", ["code", "description"], [[e.code, e.description] for e in tool.errors]),
     )
+
+
+@app.command("generate")
+def generate(
+    *,
+    size: Annotated[
+        Count | None,
+        typer.Option(help="Number of tools; one of each category and operation if left out, which are the 30."),
+    ] = None,
+    seed: Annotated[Seed, typer.Option(help="A different seed draws different tools where something is drawn.")] = 0,
+    vocabulary: Annotated[
+        Path | None,
+        typer.Option(help="Categories and operations of your own (JSON or YAML).", dir_okay=False),
+    ] = None,
+    dependencies: Annotated[
+        Literal["rules", "drawn"],
+        typer.Option(help="rules: by what the operations do; drawn: on up to three tools before, whatever they do."),
+    ] = "rules",
+    reliability: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LOW:HIGH", help="Give tools success probabilities between two; left to the law if left out."
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Library file to write; standard output if left out.", dir_okay=False)
+    ] = None,
+) -> None:
+    """Make a library of categories x operations by rules; the same arguments write the same bytes.
+
+    Whatever takes `--library` takes it. Without arguments it makes the 30 tools that ship.
+    """
+    library = generate_library(
+        size,
+        seed=seed,
+        vocabulary=None if vocabulary is None else read_vocabulary(vocabulary),
+        dependencies=dependencies,
+        reliability=None if reliability is None else _two_numbers(reliability, "--reliability"),
+    )
+    _write(library.to_json(), out)
+    levels = [tool.dependency_metadata.level for tool in library]
+    made = f"{len(library)} tools in {len({tool.category for tool in library})} categories, dependencies in "
+    made += f"{max(levels) + 1} levels"
+    note(made if out is None else f"{made}, in {out}; next: resilisim tasks generate --library {out} --out tasks.jsonl")
+
+
+def _two_numbers(text: str, option: str) -> tuple[float, float]:
+    try:
+        low, high = map(float, text.split(":"))
+    except ValueError:
+        raise InvalidInputError(f"option {option}: got {text!r:.60}; expected two numbers, as in 0.6:0.98") from None
+    return low, high
 
 
 @app.command("search")

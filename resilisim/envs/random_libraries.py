@@ -15,7 +15,6 @@ those that are too large to be solved; both are counted.
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -45,13 +44,11 @@ from resilisim.simulator.law import (
 from resilisim.simulator.problem import Problem, build_problem, start_state
 from resilisim.tasks import Task
 from resilisim.tool_library import ToolLibrary, default_library
-from resilisim.tool_library.tool import CATEGORY_ERROR_CODES, SEMANTIC_TYPES
+from resilisim.tool_library.generator import one_of_few, random_library, rounded_between
 
 VERSION = 1  # to be raised when anything here draws otherwise
 
 FEWEST_TOOLS, MOST_TOOLS = 10, 300
-WINDOW = 60  # tools before among which dependencies lie
-NUM_DEPENDENCIES = (0, 0, 0, 0, 1, 1, 1, 2, 2, 3)  # drawn from
 FEWEST_TURNS, MOST_TURNS = 5, 30
 MOST_REQUIRED, MOST_REQUIRED_SHARE = 12, 0.7  # of a list, and of the turns
 MAX_CLOSURE, MAX_SOLVED_CLOSURE = 32, 12
@@ -62,8 +59,6 @@ HOME_SHARE = 0.25  # of settings with the library and the turns of tasks that ar
 MOST_DRAWS = 50  # of a required list; after so many the setting is drawn again
 # Numbers of parts of a law, and how often each is drawn.
 NUM_PARTS = {0: 2, 1: 2, 2: 1}
-CATEGORIES = (*CATEGORY_ERROR_CODES, "data_processing", "utility")
-OPERATIONS = tuple(operation for operations in SEMANTIC_TYPES.values() for operation in operations)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,34 +160,9 @@ def _value(problem: Problem) -> float:
     return optimum.value(start_state(problem))
 
 
-def random_library(draws: Draws, num_tools: int, reliability: Callable[[float], float | None]) -> ToolLibrary:
-    """Draw a library in which every tool depends on earlier ones only; `reliability` maps a uniform number to one.
-
-    There is a validator and a tool that authenticates among them.
-    """
-    tools: list[dict[str, Any]] = []
-    for number in range(num_tools):
-        wanted = min(number, draws.choice(NUM_DEPENDENCIES))
-        dependencies = {f"tool_{draws.between(max(0, number - WINDOW), number - 1)}" for _ in range(wanted)}
-        tools.append(
-            {
-                "name": f"tool_{number}",
-                "description": f"Tool {number}.",
-                "dependencies": sorted(dependencies),
-                "success_probability": reliability(draws.uniform()),
-                "parameters": [{"name": "value", "type": "string", "required": False}],
-            }
-        )
-    operations = ["validator", "authenticator", *(draws.choice(OPERATIONS) for _ in range(num_tools - 2))]
-    for tool, operation in zip(tools, draws.shuffled(operations), strict=False):
-        tool["metadata"] = {"category": draws.choice(CATEGORIES), "operation": operation}
-    return ToolLibrary.from_json(json.dumps({"tools": tools}), source="random library")
-
-
 def _random_library(draws: Draws, num_tools: int) -> ToolLibrary:
-    # Not more than four of them: compiled code is made for so many.
-    bases = [_between(draws, 0.6, 0.98) for _ in range(4)] if draws.uniform() < 0.5 else [None]
-    return random_library(draws, num_tools, lambda uniform: bases[int(len(bases) * uniform)])
+    reliability = one_of_few(draws, 0.6, 0.98) if draws.uniform() < 0.5 else lambda _: None
+    return random_library(draws, num_tools, reliability)
 
 
 def _random_task(draws: Draws, library: ToolLibrary, turns: int, name: str) -> Task:
@@ -211,15 +181,11 @@ def random_law(draws: Draws, library: ToolLibrary, parts: Sequence[str]) -> Law:
     constants: dict[str, Any] = {"base": 0.8, "not_executed": 0.5, "failed": 0.7, "history": 0.9}
     if draws.uniform() < 0.5:
         bounds = {"base": (0.6, 0.95), "not_executed": (0.3, 0.9), "failed": (0.5, 1.0), "history": (0.8, 1.0)}
-        constants = {name: _between(draws, *bound) for name, bound in bounds.items()}
+        constants = {name: rounded_between(draws, *bound) for name, bound in bounds.items()}
     drawn: dict[str, Any] = {part: _PARTS[part](draws) for part in parts}
     if "broken" in parts:
         drawn["equivalents"] = _equivalents(draws, library)
     return Law(name="+".join(("random", *parts)), **constants, **drawn)
-
-
-def _between(draws: Draws, low: float, high: float) -> float:
-    return round(low + (high - low) * draws.uniform(), 3)
 
 
 def _rate_limit(draws: Draws) -> RateLimit:
@@ -230,23 +196,25 @@ def _rate_limit(draws: Draws) -> RateLimit:
 
 
 def _outage(draws: Draws) -> Outage:
-    return Outage(_between(draws, 0.02, 0.2), _between(draws, 0.2, 0.6), draws.choice(("category", "all")))
+    return Outage(
+        rounded_between(draws, 0.02, 0.2), rounded_between(draws, 0.2, 0.6), draws.choice(("category", "all"))
+    )
 
 
 def _corrupt(draws: Draws) -> Corrupt:
-    return Corrupt(_between(draws, 0.05, 0.35), draws.choice(("payload", "validators")))
+    return Corrupt(rounded_between(draws, 0.05, 0.35), draws.choice(("payload", "validators")))
 
 
 def _drift(draws: Draws) -> Drift:
-    return Drift(_between(draws, -0.03, 0.02))
+    return Drift(rounded_between(draws, -0.03, 0.02))
 
 
 def _error_kinds(draws: Draws) -> ErrorKinds:
-    return ErrorKinds(1.0, _between(draws, 0.0, 1.5), draws.choice((0.0, _between(draws, 0.1, 1.0))))
+    return ErrorKinds(1.0, rounded_between(draws, 0.0, 1.5), draws.choice((0.0, rounded_between(draws, 0.1, 1.0))))
 
 
 def _latency(draws: Draws) -> Latency:
-    slow = _between(draws, 0.02, 0.3)
+    slow = rounded_between(draws, 0.02, 0.3)
     budget = draws.choice((None, float(draws.between(60, 300))))
     return Latency((Duration(1.0, 1.0 - slow), Duration(60.0, slow)), draws.choice((30.0, None)), budget)
 
@@ -254,7 +222,7 @@ def _latency(draws: Draws) -> Latency:
 _PARTS: Mapping[str, Callable[[Draws], Any]] = {
     "rate_limit": _rate_limit,
     "outage": _outage,
-    "broken": lambda draws: Broken(_between(draws, 0.02, 0.2)),
+    "broken": lambda draws: Broken(rounded_between(draws, 0.02, 0.2)),
     "corrupt": _corrupt,
     "drift": _drift,
     "error_kinds": _error_kinds,

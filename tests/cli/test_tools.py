@@ -1,4 +1,4 @@
-"""`resilisim tools import`: files, servers by command and by URL, documents at a URL, and what is none of these."""
+"""`resilisim tools`: libraries made by rules; `tools import`: files, servers by command and by URL, documents at a URL, and what is none of these."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from resilisim.integrations.mcp.host import listening
-from resilisim.tool_library import ToolLibrary, load_library
+from resilisim.tool_library import ToolLibrary, default_library, load_library
 from tests.cli.conftest import Command
 from tests.integrations.mcp.adding_server import server
 
@@ -87,3 +87,25 @@ def test_what_is_no_source_of_tools_is_refused(command: Command, tmp_path: Path)
     assert "cannot be started" in command("tools", "import", "--", "no-such-program-anywhere").refusal()
     assert "--header is sent to a URL" in command("tools", "import", "x.json", "--header", "A: b").refusal()
     assert "cannot be reached" in command("tools", "import", "http://127.0.0.1:9/x").refusal(3)
+
+
+def test_a_library_is_made_by_rules_and_taken_by_whatever_takes_one(command: Command, tmp_path: Path) -> None:
+    assert command("tools", "generate").out == default_library().to_json()
+    words, library, tasks = tmp_path / "words.yaml", tmp_path / "own.json", tmp_path / "tasks.jsonl"
+    words.write_text("categories: {hr: [reader, parser, writer], billing: [fetcher, aggregator, notifier]}")
+    generate = ("tools", "generate", "--vocabulary", words, "--size", 9, "--reliability", "0.7:0.9", "--out", library)
+    assert "9 tools in 3 categories" in command(*generate).err
+    made = load_library(library)
+    assert made["hr_writer"].dependencies == ("billing_aggregator",)
+    lexical = ("--library", library, "--search", "lexical")
+    assert command("tasks", "generate", *lexical, "--count", 3, "--out", tasks).code == 0
+    explored = command("explore", "--policy", "exact-optimum", *lexical, "--tasks", tasks, "--json").json()
+    assert [row["low"] == row["high"] for row in explored["rows"]] == [True] * 3
+    assert "expected two numbers" in command("tools", "generate", "--reliability", "0.7").refusal()
+    assert "did you mean 'reader'" in command("tools", "generate", "--vocabulary", _misspelt(tmp_path)).refusal()
+
+
+def _misspelt(tmp_path: Path) -> Path:
+    file = tmp_path / "misspelt.json"
+    file.write_text('{"categories": {"hr": ["raeder"]}}')
+    return file

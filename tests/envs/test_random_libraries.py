@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from resilisim.envs import random_libraries
-from resilisim.envs.random_libraries import MAX_CLOSURE, NUM_PARTS, WINDOW, random_law, random_library, random_settings
+from resilisim.envs.random_libraries import MAX_CLOSURE, NUM_PARTS, random_law, random_settings
 from resilisim.provenance import content_hash
 from resilisim.seeding import Draws
 from resilisim.simulator import build_problem, start_state
@@ -15,6 +15,7 @@ from resilisim.simulator.exact import solve
 from resilisim.simulator.law import TASK_PARTS
 from resilisim.tasks import benchmark_tasks
 from resilisim.tool_library import default_library
+from resilisim.tool_library.generator import WINDOW, random_library
 
 
 def _content(drawn):

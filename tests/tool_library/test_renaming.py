@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from resilisim.datasets.rollout import TRAINING_ENVIRONMENT
-from resilisim.envs.random_libraries import random_library
 from resilisim.errors import InvalidInputError
 from resilisim.seeding import Draws
 from resilisim.simulator import build_problem
@@ -20,6 +19,7 @@ from resilisim.simulator.problem import start_state
 from resilisim.tasks import benchmark_tasks
 from resilisim.tasks.task import split_of_task
 from resilisim.tool_library import default_library
+from resilisim.tool_library.generator import random_library
 from resilisim.tool_library.renaming import drawn_names, renamed_library
 from tests.datasets.rollout_tools import ConversationSpec, PreferenceSpec, source_of
 
