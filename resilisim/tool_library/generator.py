@@ -287,7 +287,7 @@ def generate_library(
         >>> generate_library() == default_library()
         True
         >>> generate_library(100, seed=7).names[30:33]
-        ('procurement_parser', 'procurement_analyzer', 'procurement_monitor')
+        ('patient_reader', 'patient_converter', 'patient_tracker')
     """
     words = shipped_vocabulary() if vocabulary is None else vocabulary
     draws = Draws("resilisim/generated library", VERSION, checked(Seed, "seed", seed))

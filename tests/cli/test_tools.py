@@ -1,4 +1,4 @@
-"""`resilisim tools`: libraries made by rules; `tools import`: files, servers by command and by URL, documents at a URL, and what is none of these."""
+"""`resilisim tools generate` and `tools import`: files, servers, documents at a URL, and what is none of these."""
 
 from __future__ import annotations
 
