@@ -7,7 +7,8 @@ the candidate gives up at the start of some episodes, as many as make it worse b
 then 0, so that only a verdict on the difference ends it.
 
 Beside it stand rules as peers have them, as formulas: a build fails if the success rate of a number of runs has dropped
-by more than some points, or if a test of two rates at 5% says that it is lower. Each side then has draws of its own.
+by more than some points, or if a test of two rates at 5% says that it is lower. They judge the very episodes that the
+gate judges, and once more episodes of which each side has draws of its own, as peers have them.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import stats
 
 from resilisim.envs.conversation import ConversationEnv
 from resilisim.evaluation.episode.play import play_episode
@@ -41,6 +43,7 @@ LOOKS = (1, 2, 4, 8, 16)
 MORE_LOOKS = (*LOOKS, 32, 64, 128, 256, 512, 1024)  # of those that look for a difference
 TRUE_LEVEL = 0.05
 DROP, RUNS = 0.05, 20  # "fails if the pass rate of 20 runs drops by more than 5 points"
+NORMAL_95 = 1.645  # quantile of the normal distribution
 PEEKS = 64  # passes, after each of which a test is made that is meant for one
 LEAST_DETECTION = 0.8  # of 10 and of 22 points, in all passes
 BROKEN = "control: a test of two rates at 5% after each of 64 passes"
@@ -67,15 +70,19 @@ class Builds:
         verdicts: How many came to each verdict.
         left: In how many of them the true difference was outside of the bounds at any look.
         pairs: Pairs to the verdict, `inf` where there was none; (num_builds,).
-        drop: In how many the rate of `RUNS` runs had dropped by more than `DROP`.
-        tested: In how many a test of two rates at 5%, after each pass, has found the candidate worse.
+        drop: In how many the rate of `RUNS` runs had dropped by more than `DROP`; on the gate's episodes, and on others
+            of which each side has draws of its own.
+        tested: In how many a test of two rates at 5%, after each of `PEEKS` passes, has found the candidate worse; the
+            same.
+        tested_pairs: Pairs of the gate's episodes to that, `inf` where there was none; (num_builds,).
     """
 
     verdicts: dict[str, int]
     left: int
     pairs: FloatArray
-    drop: int
-    tested: int
+    drop: tuple[int, int]
+    tested: tuple[int, int]
+    tested_pairs: FloatArray
 
 
 def jobs(shift: int) -> list[tuple[float, int]]:
@@ -109,23 +116,30 @@ def _played(noise: float, salt: str) -> World:
 
 def _builds(world: World, worse: float, number: int, looks: Sequence[int], generator: np.random.Generator) -> Builds:
     verdicts: dict[str, int] = {}
-    left = drop = tested = 0
-    pairs = np.full(number, np.inf)
+    left = 0
+    pairs, tested_pairs = np.full(number, np.inf), np.full(number, np.inf)
+    drop, tested = [0, 0], [0, 0]
     quits = worse / float(world.outcome.mean())  # the share of episodes in which the candidate gives up at once
+    passes = max(looks[-1], PEEKS)
     for build in range(number):
-        passes = looks[-1]
         task = np.tile(np.arange(NUM_TASKS), passes)
         seed = generator.integers(NUM_SEEDS, size=len(task))
         plays_on = generator.random(len(task)) >= quits
         side = generator.integers(2, size=len(task))  # which of both is the candidate, so that they are the same agent
-        outcome = world.outcome[side, task, seed] * plays_on - world.outcome[1 - side, task, seed]
+        candidate, baseline = world.outcome[side, task, seed] * plays_on, world.outcome[1 - side, task, seed]
+        outcome = candidate - baseline
         taken = world.taken[:, side, task, seed] * plays_on - world.taken[:, 1 - side, task, seed]
         left += _leaves(outcome, taken, task, looks, -worse)
         verdict, pairs[build] = _verdict(outcome, taken, task, looks, 0.0 if worse else MARGIN)
         verdicts[verdict] = verdicts.get(verdict, 0) + 1
-        drop += _drops(world, quits, generator)
-        tested += _is_tested_worse(world, quits, generator)
-    return Builds(verdicts, left, pairs, drop, tested)
+        tested_pairs[build] = _tested_worse(baseline, candidate)
+        own = _with_draws_of_its_own(world, quits, generator)
+        drop = [drop[0] + _drops(baseline, candidate), drop[1] + _drops(baseline, own)]
+        tested = [
+            tested[0] + bool(np.isfinite(tested_pairs[build])),
+            tested[1] + bool(np.isfinite(_tested_worse(baseline, own))),
+        ]
+    return Builds(verdicts, left, pairs, (drop[0], drop[1]), (tested[0], tested[1]), tested_pairs)
 
 
 def _bounds(outcome: FloatArray, taken: FloatArray, task: NDArray[np.int64], count: int) -> tuple[float, float]:
@@ -155,31 +169,24 @@ def _verdict(
     return "undecided", math.inf
 
 
-def _runs(world: World, quits: float, count: int, generator: np.random.Generator) -> tuple[FloatArray, FloatArray]:
-    """Return outcomes of both sides, each with draws of its own; (count, num_tasks) each."""
-    sides = []
-    for share in (0.0, quits):
-        seed, side = (
-            generator.integers(NUM_SEEDS, size=(count, NUM_TASKS)),
-            generator.integers(2, size=(count, NUM_TASKS)),
-        )
-        plays_on = generator.random(seed.shape) >= share
-        sides.append(world.outcome[side, np.arange(NUM_TASKS), seed] * plays_on)
-    return sides[0], sides[1]
+def _with_draws_of_its_own(world: World, quits: float, generator: np.random.Generator) -> FloatArray:
+    """Return the candidate's outcomes in `PEEKS` passes on seeds of its own."""
+    task = np.tile(np.arange(NUM_TASKS), PEEKS)
+    seed, side = generator.integers(NUM_SEEDS, size=len(task)), generator.integers(2, size=len(task))
+    return world.outcome[side, task, seed] * (generator.random(len(task)) >= quits)
 
 
-def _drops(world: World, quits: float, generator: np.random.Generator) -> bool:
-    baseline, candidate = _runs(world, quits, math.ceil(RUNS / NUM_TASKS), generator)
-    return float(candidate.ravel()[:RUNS].mean()) < float(baseline.ravel()[:RUNS].mean()) - DROP
+def _drops(baseline: FloatArray, candidate: FloatArray) -> bool:
+    return float(candidate[:RUNS].mean()) < float(baseline[:RUNS].mean()) - DROP
 
 
-def _is_tested_worse(world: World, quits: float, generator: np.random.Generator) -> bool:
-    """Tell whether a one-sided test of two rates at 5%, after each of `PEEKS` passes, finds the candidate worse."""
-    baseline, candidate = (runs.sum(axis=1).cumsum() for runs in _runs(world, quits, PEEKS, generator))
+def _tested_worse(baseline: FloatArray, candidate: FloatArray) -> float:
+    """Return the pairs after which a one-sided test of two rates at 5%, after each of `PEEKS` passes, is red."""
     count = NUM_TASKS * np.arange(1, PEEKS + 1)
-    rates = baseline / count, candidate / count
+    rates = [np.cumsum(side[: count[-1]])[count - 1] / count for side in (baseline, candidate)]
     error = np.sqrt(sum(rate * (1.0 - rate) for rate in rates) / count)
-    return bool(np.any(rates[1] - rates[0] < -1.645 * error))
+    red = np.flatnonzero(rates[1] - rates[0] < -NORMAL_95 * error)
+    return float(count[red[0]]) if len(red) else math.inf
 
 
 def judge(pieces: Sequence[dict[float, Builds]]) -> list[Finding]:
@@ -192,10 +199,17 @@ def judge(pieces: Sequence[dict[float, Builds]]) -> list[Finding]:
 
     red = at_most_rate(share(lambda each: each.verdicts.get("worse", 0)), total, ALPHA)
     outside = at_most_rate(share(lambda each: each.left), total, ALPHA)
-    drop = at_most_rate(share(lambda each: each.drop), total, TRUE_LEVEL)
-    tested = at_most_rate(share(lambda each: each.tested), total, TRUE_LEVEL)
+    own_drop, own_tested = share(lambda each: each.drop[1]), share(lambda each: each.tested[1])
+    drop, tested = at_most_rate(own_drop, total, TRUE_LEVEL), at_most_rate(own_tested, total, TRUE_LEVEL)
+    rules = "; ".join(
+        [
+            f"gate {_rate(share(lambda each: each.verdicts.get('worse', 0)), total)}",
+            f"drop {_rate(share(lambda each: each.drop[0]), total)}, own draws {_rate(own_drop, total)}",
+            f"tests {_rate(share(lambda each: each.tested[0]), total)}, own draws {_rate(own_tested, total)}",
+        ]
+    )
     findings = [
-        Finding(f"gate: red where nothing has changed, {total:,} builds", SOURCE, red.text, red.p_value),
+        Finding(f"gate: red where nothing has changed, {total:,} builds", SOURCE, f"{red.text}; {rules}", red.p_value),
         Finding("gate: the true difference leaves its bounds", SOURCE, outside.text, outside.p_value),
         Finding(
             f"control: a drop of {100 * DROP:g} points in {RUNS} runs", SOURCE, drop.text, drop.p_value, control=True
@@ -206,12 +220,14 @@ def judge(pieces: Sequence[dict[float, Builds]]) -> list[Finding]:
         found = [piece[difference] for piece in pieces]
         seen = sum(each.verdicts.get("worse", 0) for each in found)
         number = NUM_CHANGED * len(pieces)
-        shares = [
-            100 * sum(count) / number for count in zip(*((each.drop, each.tested) for each in found), strict=True)
-        ]
-        text = f"{100 * seen / number:.0f}% red (by the drop {shares[0]:.0f}%, by the tests {shares[1]:.0f}%); pairs "
-        text += ", ".join(
-            f"{_pairs(each.pairs)} where agents err in {noise:.0%}" for each, noise in zip(found, NOISES, strict=True)
+        drops, tests = (
+            [sum(count) for count in zip(*of_builds, strict=True)]
+            for of_builds in ([each.drop for each in found], [each.tested for each in found])
+        )
+        text = f"red: gate {_rate(seen, number)}; drop {_rate(drops[0], number)}, own draws {_rate(drops[1], number)}; "
+        text += f"tests {_rate(tests[0], number)}, own draws {_rate(tests[1], number)}; pairs " + ", ".join(
+            f"{_pairs(each.pairs)}, by tests {_pairs(each.tested_pairs)}, where agents err in {noise:.0%}"
+            for each, noise in zip(found, NOISES, strict=True)
         )
         name = f"gate: {100 * difference:g} points worse"
         if difference < 0.05:
@@ -223,7 +239,15 @@ def judge(pieces: Sequence[dict[float, Builds]]) -> list[Finding]:
     return findings
 
 
+def _rate(count: int, number: int) -> str:
+    """Return a share of builds in percent, with its 95% interval (Clopper and Pearson)."""
+    interval = stats.binomtest(count, number).proportion_ci(0.95)
+    return f"{100 * count / number:.1f}% [{100 * interval.low:.1f}, {100 * interval.high:.1f}]"
+
+
 def _pairs(pairs: FloatArray) -> str:
-    """Return pairs to a verdict, every second time and four times in five."""
+    """Return the median of pairs with its 95% interval, by the order of the builds, and what suffices in 4 of 5."""
+    low, high = stats.binom.ppf([0.025, 0.975], len(pairs), 0.5).astype(int)
+    ordered = np.sort(pairs)
     half, mostly = (float(np.quantile(pairs, share, method="higher")) for share in (0.5, 0.8))
-    return f"{half:,.0f} ({mostly:,.0f})"
+    return f"{half:,.0f} [{ordered[low - 1]:,.0f}, {ordered[high]:,.0f}] (4 of 5: {mostly:,.0f})"

@@ -94,6 +94,8 @@ class CallUnderWay:
 
     def pause(self) -> None:
         """Wait for so long; who hangs is released when the episode is over."""
+        if not self._seconds:
+            return
         seconds = self.remaining()
         if seconds and self._hangs:
             self._shared.ended.wait(seconds)

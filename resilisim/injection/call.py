@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
+from resilisim.injection.call_arguments import CallArguments
 from resilisim.run_folder import OpenLine
 
 # What became of a call: it answered, was made to fail, failed by itself, or could not be made.
@@ -33,14 +33,25 @@ class InjectedFailure(Exception):
         return type(self), (self.tool, self.code, self.message)
 
 
+_ALWAYS: Final = (
+    "tool",
+    "outcome",
+    "attempt",
+    "probability",
+    "ran",
+    "error",
+    "message",
+    "seconds",
+    "arguments",
+    "input",
+)
 _RARE: Final = ("forced", "corruption", "duration")  # which only lines have of which there is something to say
 
 # What an injected failure is raised as: an exception that is made from it.
 Raiser: TypeAlias = Callable[[InjectedFailure], BaseException]
 
 
-@dataclass(frozen=True, slots=True)
-class InjectedCall:
+class InjectedCall(NamedTuple):
     """One call of a function under a law.
 
     Attributes:
@@ -52,8 +63,7 @@ class InjectedCall:
         error: Code of an injected failure, or the class of an exception; None for an answer.
         message: Words of the failure.
         seconds: How long the function ran.
-        arguments: What it was called with, as text that may be cut (`CallArguments.shown`).
-        input: What stands for all of it (`CallArguments.digest`).
+        given: What it was called with.
         forced: Whether somebody said beforehand what it brings, and it was no luck.
         corruption: In which way its answer was made wrong (`law.Corrupt`), "none" if it could not be; None if the law
             left it as it was.
@@ -77,11 +87,20 @@ class InjectedCall:
     error: str | None
     message: str | None
     seconds: float
-    arguments: str
-    input: str = ""
+    given: CallArguments
     forced: bool = False
     corruption: str | None = None
     duration: float | None = None
+
+    @property
+    def arguments(self) -> str:
+        """What it was called with, as text that may be cut (`CallArguments.shown`)."""
+        return self.given.shown
+
+    @property
+    def input(self) -> str:
+        """What stands for all of that (`CallArguments.digest`)."""
+        return self.given.digest
 
     @property
     def passed(self) -> bool:
@@ -90,13 +109,12 @@ class InjectedCall:
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the call as it stands in `calls.jsonl`."""
-        fields = {name: getattr(self, name) for name in self.__slots__ if name not in _RARE}
+        fields = {name: getattr(self, name) for name in _ALWAYS}
         rare = {name: value for name in _RARE if (value := getattr(self, name)) not in (None, False)}
         return {"success": self.outcome == "ok", **fields, **rare}
 
 
-@dataclass(frozen=True, slots=True)
-class DrawnCall:
+class DrawnCall(NamedTuple):
     """What the law says of a call that is about to be made.
 
     Attributes:
@@ -124,8 +142,7 @@ class DrawnCall:
     duration: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class OpenCall:
+class OpenCall(NamedTuple):
     """A call that was written down before it was made: its number, and where it stands (None: nowhere yet)."""
 
     number: int

@@ -21,7 +21,6 @@ import types
 import weakref
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Mapping, Set
-from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, cast
 
 import numpy as np
@@ -37,13 +36,13 @@ _MOST_HELD: Final = 1000  # objects that are kept only so that no other comes to
 _Encoder: TypeAlias = Generator[Any, bytes, bytes]
 
 
-@dataclass(frozen=True, slots=True)
 class CallArguments:
-    """The arguments of one call.
+    """The arguments of one call; texts of those that cannot change are only made when somebody asks.
 
-    Attributes:
-        shown: As text, at most `LONGEST_ARGUMENTS` characters; one that is cut ends with `CUT`.
-        digest: Hexadecimal text that stands for the whole of them.
+    Args:
+        args: Those by place.
+        kwargs: Those by name.
+        values: All of them by the names of parameters, if these are known (`bound_to`).
 
     Example:
         >>> from resilisim.injection.call_arguments import CallArguments
@@ -54,8 +53,16 @@ class CallArguments:
         True
     """
 
-    shown: str
-    digest: str
+    __slots__ = ("_args", "_digest", "_kwargs", "_shown", "_values")
+
+    def __init__(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], values: Any) -> None:
+        self._args, self._kwargs, self._values = args, kwargs, values
+        self._shown: str | None = None
+        self._digest: str | None = None
+        for each in args if not kwargs else (*args, *kwargs.values()):
+            if type(each) not in _SMALL and not (type(each) is str and len(each) <= LONGEST_ARGUMENTS):
+                self._settle()  # it may change, or is too large to be kept
+                break
 
     @classmethod
     def of(
@@ -70,12 +77,28 @@ class CallArguments:
         if signature is not None:
             with contextlib.suppress(TypeError):  # the function does not take them
                 values = bound_to(signature, args, named)
-        return cls.of_values(args, named, values)
+        return cls(args, named, values)
 
-    @classmethod
-    def of_values(cls, args: tuple[Any, ...], kwargs: Mapping[str, Any], values: Any) -> CallArguments:
-        """Return what stands for arguments whose values by name are known (`bound_to`)."""
-        return cls(_shown(args, kwargs), digest_of(values))
+    @property
+    def shown(self) -> str:
+        """The arguments as text, at most `LONGEST_ARGUMENTS` characters; one that is cut ends with `CUT`."""
+        if self._shown is None:
+            self._settle()
+        return cast("str", self._shown)
+
+    @property
+    def digest(self) -> str:
+        """Hexadecimal text that stands for the whole of them."""
+        if self._digest is None:
+            self._settle()
+        return cast("str", self._digest)
+
+    def _settle(self) -> None:
+        self._shown, self._digest = _shown(self._args, self._kwargs), digest_of(self._values)
+        self._args, self._kwargs, self._values = (), {}, None
+
+
+_SMALL: Final = frozenset({int, float, bool, type(None)})
 
 
 def bound_to(signature: inspect.Signature, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
@@ -112,18 +135,29 @@ class Binder:
 def _shown(args: Iterable[Any], kwargs: Mapping[str, Any]) -> str:
     """Return arguments as text, cut; values that cannot be shown are named by their class."""
     parts: list[str] = []
-    length = 0
-    for label, value in (*(("", value) for value in args), *((f"{name}=", value) for name, value in kwargs.items())):
-        try:
-            parts.append(label + repr(value))
-        except Exception:
-            parts.append(f"{label}<{type(value).__name__}>")
-        length += len(parts[-1]) + 2
-        if length > LONGEST_ARGUMENTS + 2:
+    left = LONGEST_ARGUMENTS
+    for value in args:
+        parts.append(_repr(value))
+        left -= len(parts[-1]) + 2
+        if left < 0:
             break
-    text = ", ".join(parts)
-    text = text if len(text) <= LONGEST_ARGUMENTS else text[: LONGEST_ARGUMENTS - len(CUT)] + CUT
-    return text.encode("utf-8", "replace").decode("utf-8")
+    if kwargs and left >= 0:
+        for name, value in kwargs.items():
+            parts.append(f"{name}={_repr(value)}")
+            left -= len(parts[-1]) + 2
+            if left < 0:
+                break
+    text = parts[0] if len(parts) == 1 else ", ".join(parts)
+    if len(text) > LONGEST_ARGUMENTS:
+        text = text[: LONGEST_ARGUMENTS - len(CUT)] + CUT
+    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
+
+
+def _repr(value: Any) -> str:
+    try:
+        return repr(value)
+    except Exception:
+        return f"<{type(value).__name__}>"
 
 
 def digest_of(value: object) -> str:
@@ -146,7 +180,9 @@ def _of_flat(value: object) -> bytes | None:
         if type(key) is not str or (part := _of_atom(item)) is None:
             return None
         pairs.append(_of_name(key) + part)
-    return _hashed("mapping", *sorted(pairs))
+    if len(pairs) > 1:
+        pairs.sort()
+    return _hashed("mapping", *pairs)
 
 
 @functools.lru_cache(maxsize=1000)
@@ -251,8 +287,13 @@ def _each(values: Iterable[Any]) -> Generator[Any, bytes, list[bytes]]:
 
 def _of_atom(value: Any) -> bytes | None:
     """Return the digest of a value that holds no others; None of one that may."""
-    if type(value) in _HOLDING:
+    kind = type(value)
+    if kind in _HOLDING:
         return None
+    if kind is str:
+        return _hashed("text", _encoded(value))
+    if kind is int:
+        return _hashed("number", int.to_bytes(value, value.bit_length() // 8 + 1, "little", signed=True))
     if isinstance(value, enum.Enum):
         return _hashed("enum", _name_of(type(value)), _encoded(str(value.name)))
     if isinstance(value, str):
@@ -273,11 +314,10 @@ def _of_atom(value: Any) -> bytes | None:
 
 
 def _hashed(kind: str, *parts: bytes) -> bytes:
-    made = hashlib.blake2b(kind.encode(), digest_size=_SIZE)
+    text = kind.encode()
     for part in parts:
-        made.update(len(part).to_bytes(8, "little"))
-        made.update(part)
-    return made.digest()
+        text += len(part).to_bytes(8, "little") + part
+    return hashlib.blake2b(text, digest_size=_SIZE).digest()
 
 
 def _encoded(text: str) -> bytes:

@@ -297,7 +297,7 @@ class Injected(NamedFunctions):
                 self._check_open(episode)
                 episode.misused(name, CallArguments.of(args, kwargs), type(error).__name__, str(error))
             raise
-        arguments = CallArguments.of_values(args, kwargs, values)
+        arguments = CallArguments(args, kwargs, values)
         with self._shared.lock:
             self._check_open(episode)
             call = CallUnderWay(self._shared, episode, name, arguments, episode.draw(name, arguments))
@@ -310,6 +310,8 @@ class Injected(NamedFunctions):
             raise CallsEnded(episode, "the episode is over: expected a new resilisim.inject(...) for further calls")
 
     def _begun(self) -> InjectedEpisode:
+        if self._episode is not None and self._process == os.getpid():
+            return self._episode
         if self._is_forked():
             raise InvalidInputError(
                 "this process was forked off while an episode was under way: expected each process to call "

@@ -221,6 +221,7 @@ class InjectedEpisode:
             self._optima = {fail: self._optimum(fail) for fail in get_args(Fail)}
         self._builder = RecordBuilder()
         self._steps = self._builder.steps
+        self._messages: dict[str, Message] = {}  # of calls whose arguments decide nothing
         self._under_way: dict[int, _Begun] = {}
         self._given_up: dict[int, InjectedCall] = {}
         self.score: dict[str, Any] | None = None
@@ -271,9 +272,7 @@ class InjectedEpisode:
             EpisodeEnded: There are no more calls.
         """
         self._check_open()
-        text = call_message(name, _as_parameters(arguments.shown)) if self.has_goal else ""
-        message = Message("execute", tool=name, text=text, parameters=_as_parameters(arguments.digest, arguments.shown))
-        event, step = self._sent(message)
+        event, step = self._sent(self._message(name, arguments))
         self._attempts[name] += 1
         self._num_drawn += 1
         failure = None if event.failure is None else (event.failure.code, event.failure.message)
@@ -297,6 +296,16 @@ class InjectedEpisode:
         place = None if step is None else len(self._steps) - 1
         self._under_way[drawn.number] = _Begun(name, arguments, drawn, time.perf_counter(), self._episode, event, place)
         return drawn
+
+    def _message(self, name: str, arguments: CallArguments) -> Message:
+        """Return the message that a call is; arguments are looked at where a goal or the law asks for them."""
+        if self.has_goal or self._problem.dynamics.reads_parameters:
+            text = call_message(name, _as_parameters(arguments.shown)) if self.has_goal else ""
+            parameters = _as_parameters(arguments.digest, arguments.shown)
+            return Message("execute", tool=name, text=text, parameters=parameters)
+        if name not in self._messages:
+            self._messages[name] = Message("execute", tool=name)
+        return self._messages[name]
 
     def _sent(self, message: Message, veto: str | None = None) -> tuple[Event, StepRecord | None]:
         """Let a message happen, and judge it if there is a goal.
@@ -333,8 +342,7 @@ class InjectedEpisode:
             UNKNOWN_END,
             NO_END,
             0.0,
-            arguments.shown,
-            arguments.digest,
+            arguments,
             drawn is not None and drawn.forced,
         )
         opened = OpenCall(self._calls, self._written(call, self._calls, is_open=True))
@@ -376,8 +384,7 @@ class InjectedEpisode:
             error,
             words,
             round(seconds, 6),
-            arguments.shown,
-            arguments.digest,
+            arguments,
             drawn.forced,
             corruption if became == "ok" else None,
             drawn.duration,
@@ -408,7 +415,7 @@ class InjectedEpisode:
         _, step = self._sent(message)
         if step is not None:
             step["error"] = words
-        call = InjectedCall(name, "misuse", None, None, ran, error, words, 0.0, arguments.shown, arguments.digest)
+        call = InjectedCall(name, "misuse", None, None, ran, error, words, 0.0, arguments)
         self.calls.append(call)
         self._write(call, opened)
         return call
@@ -506,8 +513,9 @@ class InjectedEpisode:
     @property
     def is_over(self) -> bool:
         """Whether no call is left for the goal; without one there always is."""
-        is_over = self._state.ended_by is not None or is_awaiting_closing(self._problem, self._state)
-        return self.has_goal and is_over
+        if not self.has_goal:
+            return False
+        return self._state.ended_by is not None or is_awaiting_closing(self._problem, self._state)
 
     @property
     def why_over(self) -> str:
@@ -623,6 +631,8 @@ class InjectedEpisode:
     def _write(self, call: InjectedCall, opened: OpenCall | None) -> None:
         if opened is None:
             self._calls += 1
+        if self._folder is None:
+            return
         number, place = (self._calls, None) if opened is None else (opened.number, opened.place)
         self._written(call, number, place)
 
