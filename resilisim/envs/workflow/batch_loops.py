@@ -239,6 +239,7 @@ def write_starts(episodes: Records, sections: Records, tasks: Records, worlds: R
     episode, own, world = episodes[0], sections[0], worlds[0]
     episode.running_success = world.running_success
     episode.stage = world.stage
+    episode.max_turns = world.max_turns
     copy_words(episode.state, world.start_state)
     copy_words(own.observation, world.start_sections)
     for index in range(len(tasks)):

@@ -248,8 +248,10 @@ class CoreUser:
         self.core.write_starts()
 
     def set_stage(self, stage: int) -> None:
-        """Set the stage of the curriculum with which later episodes begin."""
-        self.core.worlds["stage"] = check_integer("curriculum stage", stage, 0, MAX_STAGE)
+        """Set the stage of the curriculum with which later episodes begin; the last one, 4, before it was ever set."""
+        worlds = self.core.worlds
+        worlds["stage"] = check_integer("curriculum stage", stage, 0, MAX_STAGE)
+        worlds["max_turns"] = self.core.options.turns_at(stage)
         self.core.write_starts()
 
     def set_patterns(self, scores: Mapping[tuple[str, ...], float]) -> None:

@@ -103,18 +103,20 @@ class WorkflowEnv(CoreUser, gymnasium.Env[Observation, SupportsIndex]):
     ## Termination
     Benchmark law: full success, the last step (10), five failed executions in a row, the loop rule; under a law with a
     budget of time also its end. Training law:
-    every required tool has succeeded, the last step (20), more failures in a row than the stage allows, deadlock (no
-    action can execute a tool that has not succeeded). Never truncated: the steps left are part of the state.
+    every required tool has succeeded, the last step (20 to 28, by the stage of the curriculum), more failures in a row
+    than the stage allows, deadlock (no action can execute a tool that has not succeeded). Never truncated: the steps
+    left are part of the state.
 
     ## Info
     Always `instance_id` and `episode_seed`; after a step `execution` (tool, success, status) or None; at the
-    end `success` (in the law's sense), `full_success`, `score` (final progress), `coverage`, `sequence` (longest run of
-    required tools in order / number required), `steps`, `ended_by`, `episode_return`, `task` (index).
+    end `success` (in the law's sense; under the training law what the stage asks for), `full_success`, `score` (final
+    progress), `coverage`, `sequence` (longest run of required tools in order / number required), `steps`, `ended_by`,
+    `episode_return`, `task` (index).
 
     ## Arguments
     `settings` (a `WorkflowOptions`), single options of these by keyword, and `render_mode` (`ansi`, `rgb_array` or
-    None). A trainer sets the running success rate, the stage of the curriculum and the mined patterns between episodes
-    (`set_running_success`, `set_stage`, `set_patterns`).
+    None). A trainer sets the running success rate, the stage of the curriculum (the last unless it does) and the mined
+    patterns between episodes (`set_running_success`, `set_stage`, `set_patterns`).
 
     ## Example
         >>> from resilisim.envs.workflow import WorkflowEnv

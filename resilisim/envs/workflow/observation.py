@@ -217,7 +217,7 @@ def show_counters(episode: Episode, world: World) -> None:
     steps = counters[TURNS_USED]
     failures = counters[NUM_FAILURES]
     shown[TASK_STEPS_USED] = saturated(steps)
-    shown[TASK_STEPS_LEFT] = saturated(world.rules.max_turns - steps)
+    shown[TASK_STEPS_LEFT] = saturated(episode.max_turns - steps)
     shown[TASK_TOTAL_FAILURES] = saturated(failures)
     shown[TASK_CONSECUTIVE_FAILURES] = saturated(counters[CONSECUTIVE_FAILURES])
     shown[TASK_LOOP_COUNT] = saturated(counters[LOOP_COUNT])
@@ -236,6 +236,7 @@ def show_counters(episode: Episode, world: World) -> None:
 def show_trainer(episode: Episode, world: World) -> None:
     """Write the columns of `task` that follow from what a trainer has set."""
     shown = episode.task_columns
+    shown[TASK_STEPS_LEFT] = saturated(episode.max_turns)
     if world.training_law:
         shown[TASK_BASE_PROBABILITY] = quantised(training_base(episode.running_success))
     if world.training_law or world.two_phase:

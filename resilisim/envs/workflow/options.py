@@ -18,6 +18,7 @@ from resilisim.envs.settings import (
     settle_law,
 )
 from resilisim.envs.workflow.context import SimilaritySource
+from resilisim.envs.workflow.training import MAX_STAGE, STAGES
 from resilisim.errors import InvalidInputError, unknown_argument, unknown_name
 from resilisim.options import check_options, option
 from resilisim.seeding import TRAINING_SALT
@@ -34,7 +35,7 @@ ObservationType = Literal["uint8", "float32"]
 
 FILTERS = ("semantic", "dependency", "constraint")
 TASK_SETS = (*SPLITS, "all")
-MAX_TURNS = {True: 20, False: 10}  # k_max of SPEC section 5, under the training law and others
+MAX_TURNS = 10  # k_max, but under the training law
 
 # Tasks by the name of their part of benchmark-v1, or tasks, mappings and ids.
 Tasks = str | Sequence[Task | str | Mapping[str, Any]]
@@ -57,7 +58,7 @@ class WorkflowOptions(LawOptions):
     Example:
         >>> from resilisim.envs.workflow import WorkflowOptions
         >>> WorkflowOptions(law="training", filters=["dependency"]).end_rules().max_turns
-        20
+        28
     """
 
     tasks: Tasks = "train"
@@ -126,8 +127,13 @@ class WorkflowOptions(LawOptions):
 
     def end_rules(self) -> EndRules:
         """Return the end rules; the training law has its own and reads only the number of turns."""
-        turns = MAX_TURNS[self.law == TRAINING_LAW] if self.max_turns is None else self.max_turns
-        return EndRules(turns, self.max_consecutive_failures, self.loop_length)
+        return EndRules(self.turns_at(MAX_STAGE), self.max_consecutive_failures, self.loop_length)
+
+    def turns_at(self, stage: int) -> int:
+        """Return the most steps of an episode at a stage of the curriculum, which the training law alone asks for."""
+        if self.max_turns is not None:
+            return self.max_turns
+        return STAGES[stage].max_turns if self.law == TRAINING_LAW else MAX_TURNS
 
 
 def resolve_tasks(tasks: Tasks, library: ToolLibrary) -> tuple[Task, ...]:

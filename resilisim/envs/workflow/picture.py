@@ -54,7 +54,7 @@ def scene_of(core: WorkflowCore, env: int, action: int | None) -> Scene:
         if not episode.needs_reset:  # the next one has begun
             answer, ending = f"{answer}; the episode before has ended: {ending}", ""
     title = f"{task.instance_id}, episode seed {int(episode.seed)}"
-    turns = core.rules.max_turns
+    turns = int(episode.max_turns)
     call = "" if action is None else action_words(core, action)
     return Scene(
         title, int(episode.counters[TURNS_USED]), turns, tools, task.required_tools, call, answer, status, ending,

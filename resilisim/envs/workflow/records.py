@@ -78,6 +78,7 @@ class Episode(Protocol):
     key0: Annotated[int, "int64"]  # luck key of the episode
     key1: Annotated[int, "int64"]
     stage: Annotated[int, "int64"]  # stage of the curriculum when the episode began
+    max_turns: Annotated[int, "int64"]  # steps that the episode may take, by its stage
     running_success: Annotated[float, "float64"]  # the trainer's running success rate when the episode began
     seed0: Annotated[int, "int64"]  # words from which the environment's sequence of episodes is drawn
     seed1: Annotated[int, "int64"]
@@ -173,6 +174,7 @@ class World(Protocol):
     # Set by a trainer between rollouts.
     running_success: Annotated[float, "float64"]
     stage: Annotated[int, "int64"]
+    max_turns: Annotated[int, "int64"]  # at most those of the rulebook
     num_patterns: Annotated[int, "int64"]
     pattern_keys: Annotated[Int, "int64", MAX_PATTERNS]  # `observation.pattern_key`, ascending
     pattern_scores: Annotated[Floats, "float32", MAX_PATTERNS]

@@ -339,6 +339,8 @@ def _set_retries(episode: Episode, tool: int, retries: int) -> None:
 COMPLETE_PROGRESS = 0.95
 TIMEOUT_PROGRESS = 0.5
 
+WHOLE_TOOL = 1e-9  # shares of a list are no exact numbers: 0.7 of ten tools are seven
+
 # Table 12 as plain tuples, which compiled code reads.
 MIN_PROGRESS = tuple(stage.min_progress for stage in STAGES)
 REQUIRED_COVERAGE = tuple(stage.required_coverage for stage in STAGES)
@@ -372,7 +374,7 @@ def ended_by_law(
     Completion is signalled by itself once everything is surely done, where an action `accepts` what only looks sound,
     and with the closing message.
     """
-    ended, turns_are_used = int(episode.counters[ENDED]), episode.counters[TURNS_USED] >= world.rules.max_turns
+    ended, turns_are_used = int(episode.counters[ENDED]), episode.counters[TURNS_USED] >= episode.max_turns
     if ended != RUNNING:
         return ended
     if world.training_law:
@@ -389,19 +391,17 @@ def ended_by_law(
 
 
 @scalar
-def succeeded_in_training(episode: Episode, ended: int, coverage: float, world: World) -> bool:
-    """Return success in the training law's sense; the stage of the curriculum sets the least progress and coverage."""
-    stage = episode.stage
+def succeeded_in_training(episode: Episode, ended: int, coverage: float, task: TaskRecord, world: World) -> bool:
+    """Return success in the training law's sense, which is what the stage of the curriculum asks for."""
     progress = episode.progress
     if world.printed_rules:
         if progress >= COMPLETE_PROGRESS or coverage >= 1.0:
             return True
         return (ended in (TURNS, DEADLOCK)) and progress >= TIMEOUT_PROGRESS
-    if progress < MIN_PROGRESS[stage] or coverage < REQUIRED_COVERAGE[stage]:
+    stage = episode.stage
+    if ended == CONSECUTIVE or episode.counters[NUM_FAILURES] > MAX_ERRORS[stage] or progress < MIN_PROGRESS[stage]:
         return False
-    if coverage >= 1.0:
-        return True
-    return (ended in (TURNS, DEADLOCK)) and progress >= TIMEOUT_PROGRESS
+    return bool(episode.num_done >= max(1, int(REQUIRED_COVERAGE[stage] * task.num_required + WHOLE_TOOL)))
 
 
 @scalar
@@ -455,6 +455,7 @@ def begin_episode(
     episode.key1 = key1
     episode.running_success = world.running_success
     episode.stage = world.stage
+    episode.max_turns = world.max_turns
     episode.episode += 1
     copy_words(episode.state, world.start_state)
     copy_words(episode.observation, task.start_observation)
@@ -582,7 +583,7 @@ def _close_step(
         success = full_success
         order = order_share(episode, task)
         if unlikely(world.training_law != 0):
-            success = succeeded_in_training(episode, ended, coverage, world)
+            success = succeeded_in_training(episode, ended, coverage, task, world)
     if world.two_phase:
         reward += step_reward(
             episode,

@@ -29,7 +29,6 @@ from resilisim.envs.workflow.spaces import (
     TASK_HISTORY_FACTOR,
     TASK_MILESTONES_EXPECTED,
     TASK_NUM_REQUIRED,
-    TASK_STEPS_LEFT,
     TOOL_CONFIDENCE,
     TOOL_IS_CANDIDATE,
     TOOL_LEVEL,
@@ -43,6 +42,7 @@ from resilisim.envs.workflow.spaces import (
     saturated,
     tool_of,
 )
+from resilisim.envs.workflow.training import MAX_STAGE
 from resilisim.seeding import hash_words
 from resilisim.simulator.law import Law
 from resilisim.simulator.problem import Problem, build_problem
@@ -83,6 +83,7 @@ def build_tables(
     )
     worlds = _make_worlds(layout, numbers, options)
     _write_options(worlds, options)
+    worlds["stage"], worlds["max_turns"] = MAX_STAGE, options.turns_at(MAX_STAGE)
     start = make_episodes(1, layout)
     start["needs_reset"] = 0
     worlds["start_state"] = start["state"]
@@ -258,7 +259,6 @@ def _write_constant_columns(
     shown[:, :, TOOL_IS_CANDIDATE] = context.candidates
     task_columns = records["task_columns"]
     task_columns[:, :NUM_TASK_FEATURES] = context.features
-    task_columns[:, TASK_STEPS_LEFT] = saturated(problems[0].rules.max_turns)
     task_columns[:, TASK_HISTORY_FACTOR] = quantised(1.0)
     task_columns[:, TASK_BASE_PROBABILITY] = quantised(problems[0].law.base)
     if not hidden:

@@ -41,7 +41,7 @@ AUTORESETS = {
 }
 RESET_OPTIONS = ("tasks", "seeds", "reset_mask")
 # What a trainer sets between rollouts.
-TRAINER_FIELDS = ("running_success", "stage", "num_patterns", "pattern_keys", "pattern_scores")
+TRAINER_FIELDS = ("running_success", "stage", "max_turns", "num_patterns", "pattern_keys", "pattern_scores")
 # A thread with fewer environments takes about as long to be woken as to step them.
 ENVS_A_THREAD = 1024
 

@@ -36,15 +36,15 @@ SCORE_TOLERANCE = 1e-6
 class AdjustmentWeights:
     """What the adjustment adds to each step of a finished episode.
 
-    The defaults fit the two-phase reward: whatever an episode of 20 steps does, they add at most
-    1 * (20 + 1) / 2 + 20 * 0.5 + 20 * 1 = 40.5, less than the 50 by which the terminal reward of any success (at least
+    The defaults fit the two-phase reward: whatever an episode of 28 steps does, the longest, they add at most
+    1 * (28 + 1) / 2 + 28 * 0.5 + 28 * 0.5 = 42.5, less than the 50 by which the terminal reward of any success (at least
     100) exceeds that of any failure (at most 50). So no failure is made to beat a success by what is added. For another
     reward use `scaled`: the plain reward, 1 or 0 at the end, takes a hundredth.
     """
 
     position: float = 1.0  # lambda_position, what the first step gets; later steps get less
     rag: float = 0.5  # delta_rag, times the similarity of the chosen tool; half of lambda_position: it is a hint
-    pattern: float = 1.0  # delta_pattern, where the step completes a mined pattern; twice delta_rag: it has worked
+    pattern: float = 0.5  # delta_pattern, where the step completes a mined pattern; as much as the best similarity
 
     def scaled(self, factor: float) -> AdjustmentWeights:
         """Return the weights for a reward `factor` times as large."""

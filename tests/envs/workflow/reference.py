@@ -19,7 +19,7 @@ from resilisim.envs.workflow import spaces
 from resilisim.envs.workflow.context import TaskContext
 from resilisim.envs.workflow.options import WorkflowOptions
 from resilisim.envs.workflow.spaces import ACTION_TYPES, action_type_of, num_actions, tool_of
-from resilisim.envs.workflow.training import STAGES
+from resilisim.envs.workflow.training import MAX_STAGE, STAGES
 from resilisim.seeding import PURPOSE_FAILURE, PURPOSE_SUCCESS, episode_key, tool_key, uniform_bits
 from resilisim.simulator.law import Law
 from resilisim.tasks import Task
@@ -58,7 +58,7 @@ class Reference:
     row: int  # of the task in the context
     seed: int
     running_success: float = 0.0
-    stage: int = 0
+    stage: int = MAX_STAGE
     patterns: dict[tuple[str, ...], float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -75,7 +75,9 @@ class Reference:
         self.key = episode_key(self.options.salt, self.seed, self.task.instance_id)
         self.training = self.options.law == "training"
         self.printed = self.options.printed_rules
-        self.max_steps = self.options.end_rules().max_turns
+        rules = self.options.end_rules()
+        adapts = self.training and self.options.max_turns is None
+        self.max_steps = STAGES[self.stage].max_turns if adapts else rules.max_turns
         self.history: list[Execution] = []
         self.shown = [spaces.STATUS_NOT_ATTEMPTED] * self.num_tools
         self.retries = [0] * self.num_tools
@@ -367,8 +369,9 @@ class Reference:
         if self.printed:
             return self.progress >= 0.95 or self.coverage() >= 1.0 or late
         stage = STAGES[self.stage]
-        enough = self.progress >= stage.min_progress and self.coverage() >= stage.required_coverage
-        return enough and (self.coverage() >= 1.0 or late)
+        needed = max(1, math.floor(Fraction(str(stage.required_coverage)) * len(self.required)))
+        enough = self.progress >= stage.min_progress and len(self.required_places()) >= needed
+        return enough and self.failures() <= stage.max_errors and self.ended != "consecutive_failures"
 
     # The two-phase reward.
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -17,6 +19,7 @@ from resilisim.envs.workflow.spaces import (
     meta_action_index,
 )
 from resilisim.envs.workflow.training import (
+    MAX_STAGE,
     STAGES,
     efficiency_reward,
     error_penalty,
@@ -27,8 +30,10 @@ from resilisim.envs.workflow.training import (
     training_base,
     training_probability,
 )
-from resilisim.simulator.state import CONSECUTIVE_FAILURES
-from tests.envs.workflow.cases import execute
+from resilisim.envs.workflow.vector import WorkflowVectorEnv
+from resilisim.simulator.state import CONSECUTIVE_FAILURES, NUM_FAILURES
+from resilisim.statistics.estimates import clopper_pearson
+from tests.envs.workflow.cases import execute, random_legal
 
 NUM_TOOLS = 30
 CHAIN = {
@@ -97,30 +102,78 @@ def test_one_failure_more_than_the_stage_allows_ends_an_episode(stage):
     assert (info["ended_by"], info["success"]) == ("consecutive_failures", False)
 
 
-# Progress with n of 5 in order: 0, .3, .5, .7, .9. Running out of steps asks for .5 and for what the stage asks for.
-@pytest.mark.parametrize(
-    ("stage", "successes"),
-    [
-        (0, [False, False, True, True, True]),
-        (1, [False, False, True, True, True]),
-        (2, [False, False, False, False, True]),  # coverage .7
-        (3, [False, False, False, False, False]),  # coverage .9
-        (4, [False, False, False, False, False]),
-    ],
-)
-def test_success_when_the_steps_run_out_depends_on_the_stage(stage, successes):
-    found = []
-    for count in range(5):
+# With n of 5 in order progress is 0, .3, .5, .7, .9; of 5 tools .2, .4, .7, .9 and 1 are 1, 2, 3, 4 and 5 whole ones.
+@pytest.mark.parametrize(("stage", "needed"), [(0, 1), (1, 2), (2, 3), (3, 4)])
+def test_success_when_the_steps_run_out_depends_on_the_stage(stage, needed):
+    assert [ended_idle(stage, count)["success"] for count in range(5)] == [count >= needed for count in range(5)]
+
+
+def ended_idle(stage, count):
+    env = training_env(stage)
+    for tool in required(env)[:count]:
+        show(env, tool, STATUS_SUCCESS)
+    ended = False
+    while not ended:
+        _, _, ended, _, info = env.step(NO_OP)
+    assert (info["ended_by"], info["steps"]) == ("turns", STAGES[stage].max_turns)
+    assert info["score"] == pytest.approx(0.2 * count + 0.1 * (count > 0))
+    assert not info["full_success"]
+    return info
+
+
+def test_the_last_stage_wants_everything_and_holds_before_a_trainer_says_otherwise():
+    assert not ended_idle(MAX_STAGE, 4)["success"]
+    env = WorkflowEnv(tasks=[CHAIN], law="training", similarity=None)
+    assert env.reset(seed=0)[0]["task"][[spaces.TASK_STAGE, spaces.TASK_STEPS_LEFT]].tolist() == [4, 28]
+    for tool in required(env):
+        _, _, ended, _, info = show(env, tool, STATUS_SUCCESS)
+    assert (ended, info["success"], info["full_success"], info["steps"]) == (True, True, True, 5)
+
+
+@pytest.mark.parametrize("stage", range(5))
+def test_more_failures_than_the_stage_allows_are_no_success_though_everything_is_done(stage):
+    allowed = STAGES[stage].max_errors
+    for failures in (allowed, allowed + 1):
         env = training_env(stage)
-        for tool in required(env)[:count]:
-            show(env, tool, STATUS_SUCCESS)
-        ended = False
-        while not ended:
-            _, _, ended, _, info = env.step(NO_OP)
-        assert info["score"] == pytest.approx(0.2 * count + 0.1 * (count > 0))
-        assert not info["full_success"]
-        found.append(info["success"])
-    assert found == successes
+        env.core.episodes["counters"][0, NUM_FAILURES] = failures  # in rows that successes have ended
+        for tool in required(env):
+            *_, info = show(env, tool, STATUS_SUCCESS)
+        assert (info["ended_by"], info["full_success"]) == ("completion", True)
+        assert info["success"] == (failures == allowed)
+
+
+def test_steps_grow_with_the_stage_unless_their_number_is_named():
+    longest = [training_env(stage).reset()[0]["task"][spaces.TASK_STEPS_LEFT] for stage in range(5)]
+    assert longest == [20, 22, 24, 26, 28]
+    env = training_env(1, max_turns=7)
+    for _ in range(6):
+        assert not env.step(NO_OP)[2]
+    assert env.step(NO_OP)[2]
+
+
+def test_a_stage_holds_for_the_episodes_that_begin_with_it():
+    env = training_env(0)
+    env.set_stage(4)
+    assert env.step(NO_OP)[0]["task"][[spaces.TASK_STAGE, spaces.TASK_STEPS_LEFT]].tolist() == [0, 19]
+    assert env.reset()[0]["task"][[spaces.TASK_STAGE, spaces.TASK_STEPS_LEFT]].tolist() == [4, 28]
+
+
+def test_a_random_policy_succeeds_less_often_at_each_stage():
+    """Each stage is another criterion; the intervals of one policy's rates, 99.9% with simultaneity, do not touch."""
+    rates = [random_rate(stage) for stage in range(5)]
+    for (low, _), (_, high) in itertools.pairwise(rates):
+        assert high < low, rates
+
+
+def random_rate(stage):
+    envs = WorkflowVectorEnv(4000, tasks="test", law="training", autoreset_mode="DISABLED")
+    envs.set_stage(stage)
+    envs.set_running_success(0.5)
+    generator = np.random.default_rng(stage)
+    observation, _ = envs.reset(seed=0)
+    while not envs.core.episodes["needs_reset"].all():
+        observation, *_ = envs.step(random_legal(observation["action_mask"], generator))
+    return clopper_pearson(int(envs.core.episodes["success"].sum()), 4000, 0.9998)
 
 
 def unlike_everything(description, names):

@@ -13,6 +13,7 @@ from sb3_contrib import MaskablePPO
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import DummyVecEnv
 
+from resilisim.envs.workflow.training import STAGES
 from resilisim.policies.ppo.adjustment import (
     FULL_SUCCESS_WEIGHTS,
     TWO_PHASE_WEIGHTS,
@@ -86,15 +87,16 @@ def test_arrays_follow_the_definition(num_steps: int, num_envs: int, seed: int) 
 
 
 def test_what_is_added_cannot_make_a_failure_beat_a_success() -> None:
-    data = EpisodeData.empty(20, 1)
-    data.steps[:, 0] = np.arange(20)
+    longest = max(stage.max_turns for stage in STAGES)
+    data = EpisodeData.empty(longest, 1)
+    data.steps[:, 0] = np.arange(longest)
     data.dones[-1] = True
     data.similarity[:] = 1.0
     data.pattern_completed[:] = True
-    added = adjust_rewards(np.zeros((20, 1)), data, TWO_PHASE_WEIGHTS).sum()
-    assert added == pytest.approx(40.5)
+    added = adjust_rewards(np.zeros((longest, 1)), data, TWO_PHASE_WEIGHTS).sum()
+    assert added == pytest.approx(42.5)
     assert added < 100.0 - 50.0  # the least terminal reward of a success less the largest of a failure
-    assert adjust_rewards(np.zeros((20, 1)), data, FULL_SUCCESS_WEIGHTS).sum() == pytest.approx(0.405)
+    assert adjust_rewards(np.zeros((longest, 1)), data, FULL_SUCCESS_WEIGHTS).sum() == pytest.approx(0.425)
 
 
 class Countdown(gymnasium.Env):
