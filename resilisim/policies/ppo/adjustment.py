@@ -37,9 +37,9 @@ class AdjustmentWeights:
     """What the adjustment adds to each step of a finished episode.
 
     The defaults fit the two-phase reward: whatever an episode of 28 steps does, the longest, they add at most
-    1 * (28 + 1) / 2 + 28 * 0.5 + 28 * 0.5 = 42.5, less than the 50 by which the terminal reward of any success (at least
-    100) exceeds that of any failure (at most 50). So no failure is made to beat a success by what is added. For another
-    reward use `scaled`: the plain reward, 1 or 0 at the end, takes a hundredth.
+    1 * (28 + 1) / 2 + 28 * 0.5 + 28 * 0.5 = 42.5, less than the 50 by which the terminal reward of any success (at
+    least 100) exceeds that of any failure (at most 50). So no failure is made to beat a success by what is added. For
+    another reward use `scaled`: the plain reward, 1 or 0 at the end, takes a hundredth.
     """
 
     position: float = 1.0  # lambda_position, what the first step gets; later steps get less
