@@ -31,7 +31,7 @@ EVENT_KINDS: Final[dict[str, str]] = {
     "memory": "something was remembered",
     "reflection": "a diagnosis after a failed trial",
     "verdict": "the evaluator's judgement of a trial",
-    "extraction": "entities were extracted from an output",
+    "extraction": "entities were found, in an output or by reasoning",
     "resolution": "references were turned into values",
     "offload": "a long output was put into a variable",
     "code": "a block of code was run",

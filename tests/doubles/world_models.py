@@ -33,6 +33,7 @@ from resilisim.workflows.templating import escape_text
 from resilisim.worlds import World, load_world
 from resilisim.worlds.base import ReferenceCall, called, reference_calls, resolve_parameters
 from tests.chat.loopback import Answer, LoopbackServer, Seen, completion
+from tests.doubles.reading import SURE, Reader
 
 UNKNOWN = "unknown"
 _LONG = 11_000  # characters of an output of which KPI-Chain's extractor sees pieces
@@ -202,15 +203,18 @@ class Solution:
         if any(values.get(name) is None for name in self.evidence):
             return UNKNOWN
         if "evidence" in self.task.metadata:
-            return str(self.task.metadata["answers"][0])
+            wrong = [
+                values[name] for name in self.evidence if values[name] != self.wanted[self.source(name)][name].words
+            ]
+            return str(wrong[0] if wrong else self.task.metadata["answers"][0])
         source = self.answer_from
         text = _as_text(filled(source["value"], values))
         found = re.search(source["pattern"], text) if source["pattern"] else None
         return text.strip() if not source["pattern"] else found[1] if found else UNKNOWN
 
-    def take(self, place: int, shown: str) -> dict[str, Any]:
+    def take(self, place: int, shown: str, reader: Reader) -> dict[str, Any]:
         """Return what a call's shown output gives."""
-        found = {name: one.read(shown) for name, one in self.wanted[place].items()}
+        found = {name: reader.read(name, one, shown)[0] for name, one in self.wanted[place].items()}
         return {name: value for name, value in found.items() if value is not None}
 
 
@@ -297,7 +301,8 @@ class WorldModel:
     """Answers requests of agents about the questions of worlds.
 
     The model's name may end in a share, "competent:0.8": of that share of the questions, always the same, it gives the
-    answer, of the others it says that it does not know it.
+    answer, of the others it says that it does not know it. "competent:reads=0.8" reads that share of what it looks for
+    on pages right, and says how sure it is (`tests.doubles.reading`); an extractor that is asked again reads anew.
 
     Args:
         worlds: The worlds whose questions it knows.
@@ -316,7 +321,9 @@ class WorldModel:
         messages = [{**message, "content": message.get("content") or ""} for message in seen.body["messages"]]
         agent, component = _components()[messages[0]["content"].partition("\n")[0]]
         solution = self._solution(messages, agent, component)
-        asked = _Request(agent, messages, solution, _knows(str(seen.body.get("model", "")), solution))
+        model = str(seen.body.get("model", ""))
+        reader = _reader(model, solution, str(seen.body.get("seed")) if agent == "kpi-chain" else "")
+        asked = _Request(agent, messages, solution, _knows(model, solution), reader)
         read = sum(len(message["content"]) for message in messages)
         if seen.body.get("tools"):
             name, arguments = asked.next_action()
@@ -350,7 +357,15 @@ def _usage(read: int, written: int) -> dict[str, int]:
 
 def _knows(model: str, solution: Solution) -> bool:
     _, colon, share = model.rpartition(":")
-    return not colon or Draws("benchmarks/world_models", model, solution.question).uniform() < float(share)
+    return (
+        not colon or "=" in share or Draws("benchmarks/world_models", model, solution.question).uniform() < float(share)
+    )
+
+
+def _reader(model: str, solution: Solution, attempt: str) -> Reader:
+    _, reads, share = model.rpartition(":reads=")
+    is_of_pages = "evidence" in solution.task.metadata
+    return Reader(float(share), f"{model} {solution.question}", attempt) if reads and is_of_pages else Reader()
 
 
 def _yaml_in(text: str) -> Any:
@@ -366,18 +381,28 @@ class _Request:
     """One request: who asks, what it holds, how the question is solved."""
 
     def __init__(
-        self, agent: str, messages: Sequence[Mapping[str, Any]], solution: Solution, knows: bool = True
+        self,
+        agent: str,
+        messages: Sequence[Mapping[str, Any]],
+        solution: Solution,
+        knows: bool = True,
+        reader: Reader = Reader(),  # noqa: B008  (frozen)
     ) -> None:
         self.agent = agent
         self.messages = messages
         self.solution = solution
         self.knows = knows
+        self.reader = reader
         self.first = str(messages[0]["content"])
         self.last = str(messages[-1]["content"])
 
     def answer(self, values: Mapping[str, Any]) -> str:
         """Return the answer."""
         return self.solution.answer(values) if self.knows else UNKNOWN
+
+    def read(self, name: str, shown: str) -> tuple[Any, float]:
+        """Return what a value is in a text, and how sure that is."""
+        return self.reader.read(name, self.solution.wanted[self.solution.source(name)][name], shown)
 
     # What acts.
 
@@ -395,7 +420,7 @@ class _Request:
                     stored = held[1]
                     values |= {f"({name})": stored for name in solution.wanted[place]}
                 else:
-                    values |= solution.take(place, text.partition("\nOutput: ")[2])
+                    values |= solution.take(place, text.partition("\nOutput: ")[2], self.reader)
                     place += 1
             elif "Action: python" in said["content"] and place < len(solution.calls):
                 values |= next(_json_lines(text), {})
@@ -444,7 +469,7 @@ class _Request:
             code = f"{head}c{place} = {call.tool}({given})\n{shown}print('kept as c{place}')"
         elif "evidence" in solution.task.metadata:
             read = "\n".join(told)
-            values = {name: solution.wanted[solution.source(name)][name].read(read) for name in solution.evidence}
+            values = {name: self.read(name, read)[0] for name in solution.evidence}
             code = f"finish({self.answer(values)!r})"
         else:
             source = solution.answer_from
@@ -566,7 +591,7 @@ class _Request:
         given = rest.partition("\n\nThe task is done only if")[0].strip()
         values: dict[str, Any] = {}
         for place, shown in enumerate(re.findall(r"executed successfully\.\nOutput: (.*)", told)):
-            values |= self.solution.take(place, shown) if place < len(self.solution.calls) else {}
+            values |= self.solution.take(place, shown, self.reader) if place < len(self.solution.calls) else {}
         is_right = given == self.solution.answer(values) or not self.knows
         return json.dumps({"reason": "That is what the replies of the tools say.", "success": is_right})
 
@@ -576,21 +601,64 @@ class _Request:
         """Plan, or continue after a failure."""
         solution = self.solution
         request = str(self.messages[1]["content"])
-        failed = re.search(r"## Failed task\n\nT(\d+)([a-z]?)", request)
-        begin, mark = (1, "") if failed is None else (int(failed[1]), chr(ord(failed[2] or "`") + 1))
+        failed = re.search(r"## Failed task\n\n[TR](\d+)", request)
+        begin, mark = 1, ""
+        if failed is not None:
+            used = request.partition("no new task can have them: ")[2].partition("\n")[0]
+            begin, mark = int(failed[1]), chr(1 + max(ord(letter or "`") for letter in re.findall(r"\d([a-z]?)", used)))
+        if failed is not None and "was not found" in request.partition("## Feedback")[2]:
+            # What was searched for may be wrong itself: it is read anew.
+            names = (
+                _REFERENCE.findall(json.dumps(solution.programs[begin - 1].parameters))
+                if begin <= len(solution.calls)
+                else []
+            )
+            begin = min([begin, *(solution.source(name) + 1 for name in names)])
         ids = {n: f"T{n}{mark}" for n in range(begin, len(solution.calls) + 2)}
         if failed is not None:  # those before succeeded, under the last id that they had
             plan = _yaml_in(request.partition("## Current plan")[2].partition("## Failed task")[0])
             for task in plan["tasks"]:
-                if task["execution_status"] == "done":
+                if task["execution_status"] == "done" and task["task_id"].startswith("T"):
                     ids[int(re.sub(r"\D", "", task["task_id"]))] = task["task_id"]
-        tasks = [self._chain_task(n, ids) for n in range(begin, len(solution.calls) + 1)]
+        tasks = [task for n in range(begin, len(solution.calls) + 1) for task in self._chain_tasks(n, ids)]
         number = len(solution.calls) + 1
-        inputs = [self._input(f"v{n}", f"${{{name}}}", ids) for n, name in enumerate(solution.evidence)]
+        if self._passes_outputs_on:
+            sources = dict.fromkeys(map(solution.source, solution.evidence))
+            inputs = [_chain_input(f"t{n}", self._output_of(n, ids)) for n in sources]
+        else:
+            inputs = [self._input(f"v{n}", f"${{{name}}}", ids) for n, name in enumerate(solution.evidence)]
         answer = {"name": "final_answer", "type": "string", "description": "the answer alone"}
         words = f"Give the answer to «{solution.question}» from what was found"
         tasks.append(_chain_task(ids[number], words, "Reasoning", "", inputs, [answer]))
         return _to_yaml({"tasks": tasks})
+
+    @property
+    def _passes_outputs_on(self) -> bool:
+        """Whether references stand for whole outputs, so that a value is picked out by a task of its own."""
+        return "task_id.output" in self.first or "stands for the whole output" in self.first
+
+    def _output_of(self, place: int, ids: Mapping[int, str]) -> str:
+        """Return a reference to the output of a call."""
+        name = "output" if "task_id.output" in self.first else _entity(next(iter(self.solution.wanted[place])))
+        return f"<JSON_PATH>{ids[place + 1]}.{name}</JSON_PATH>"
+
+    def _chain_tasks(self, number: int, ids: Mapping[int, str]) -> list[dict[str, Any]]:
+        """Return the task of a call; where references are whole outputs, behind those that pick out what it needs."""
+        task, solution = self._chain_task(number, ids), self.solution
+        names = _REFERENCE.findall(json.dumps(solution.programs[number - 1].parameters))
+        if not self._passes_outputs_on or not names:
+            return [task]
+        (name,) = names
+        picked, words = f"R{ids[number][1:]}", f"Find {name} for «{solution.question}»"
+        entities = [{"name": _entity(name), "type": "string", "description": "what is called so"}]
+        given = [_chain_input("text", self._output_of(solution.source(name), ids))]
+        result = "output" if "task_id.output" in self.first else _entity(name)
+        task["input_parameters"] = [_chain_input("query", f"<JSON_PATH>{picked}.{result}</JSON_PATH>")]
+        task["dependencies"] = [picked]
+        picking = _chain_task(picked, words, "Reasoning", "", given, entities)
+        # One after the other, so that whoever goes on after a failure knows what is done.
+        picking["dependencies"] = list(dict.fromkeys([*picking["dependencies"], ids[number - 1]]))
+        return [picking, task]
 
     def _chain_task(self, number: int, ids: Mapping[int, str]) -> dict[str, Any]:
         solution, place = self.solution, number - 1
@@ -660,22 +728,46 @@ class _Request:
         taken: dict[str, AtPath | Words] = {_entity(path): AtPath(path)}
         taken |= {_entity(name): one for name, one in self.solution.wanted[place].items()}
         found: dict[str, Any] = {}
+        sure: dict[str, float] = {}
         for entity in _yaml_in(about):
-            value = taken[entity["name"]].read(shown)
+            name = entity["name"]
+            value, sure[name] = self.reader.read(name, taken[name], shown)
             if value is None:  # Python has done what another tool was meant for
                 value = AtPath("output").read(shown)
-            found[entity["name"]] = _as_text(value) if entity["type"] == "string" and value is not None else value
-        confidence = 0.95 if any(value is not None for value in found.values()) else 0.2
+            found[name] = _as_text(value) if entity["type"] == "string" and value is not None else value
+        confidence: Any = SURE if any(value is not None for value in found.values()) else 0.2
+        if not self.reader.is_exact:
+            confidence = sure
         return _to_yaml(
             {"confidence_score": confidence, "extracted_entities": found, "entities_summary": "It stands there"}
         )
 
     def reasoning(self) -> str:
         """Give the answer from the values that were found."""
-        given = _yaml_in(self.last)["input_parameters"]
-        values = dict(zip(self.solution.evidence, (one["value"] for one in given), strict=True))
+        task = _yaml_in(self.last)
+        given = {one["name"]: one["value"] for one in task["input_parameters"]}
+        picked = re.match(r"Find (\S+) for «", task["task_description"])
+        sure = [SURE]
+        if picked:
+            answer, sure[0] = self.read(picked[1], str(given["text"]))
+        else:
+            values = dict(zip(self.solution.evidence, given.values(), strict=False))
+            if all(name.startswith("t") for name in given):
+                read = {
+                    name: self.read(name, str(given[f"t{self.solution.source(name)}"]))
+                    for name in self.solution.evidence
+                }
+                values = {name: value for name, (value, _) in read.items()}
+                sure = [confidence for _, confidence in read.values()]
+            answer = self.answer(values)
+        is_lost = answer is None or (answer == UNKNOWN and not self.reader.is_exact)
+        (name,) = (one["name"] for one in task["expected_output_entities"])
         result = {
-            "execution_result": {"status": "completed", "outputs": {"final_answer": self.answer(values)}},
+            "execution_result": {
+                "status": "failed" if is_lost else "completed",
+                "outputs": {name: None if is_lost else answer},
+                **({} if self.reader.is_exact else {"confidence_score": min(sure)}),
+            },
             "execution_details": {"reasoning_steps": ["The inputs say so"]},
         }
         return f"Justifications:\n1. The inputs say so.\n\n{_to_yaml(result)}"
@@ -709,6 +801,10 @@ def _type_of(value: Any) -> str:
         return "boolean"
     kinds = {int: "number", float: "number", list: "array", dict: "dict"}
     return kinds.get(type(value), "string")
+
+
+def _chain_input(name: str, value: str) -> dict[str, Any]:
+    return {"name": name, "type": "string", "value": value, "is_reference": True}
 
 
 def _chain_task(

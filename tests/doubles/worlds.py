@@ -41,7 +41,13 @@ def some_tasks(world: World, number: int) -> tuple[Task, ...]:
 
 
 async def play(
-    world: World, agent: str, tasks: Sequence[Task], base_url: str, has_law: bool = False, **options: Any
+    world: World,
+    agent: str,
+    tasks: Sequence[Task],
+    base_url: str,
+    has_law: bool = False,
+    named: str = "competent",
+    **options: Any,
 ) -> list[Any]:
     """Return the records of an agent's episodes, seed 0, which are played many at once.
 
@@ -49,7 +55,7 @@ async def play(
     """
     settings = EnvironmentSettings().in_world(world.name, ("law",) if has_law else ()).with_options(**options)
     env, gate = ConversationEnv(settings), asyncio.Semaphore(AT_ONCE)
-    model = OpenAIChatModel("competent", base_url=base_url, api_key="none", max_concurrency=AT_ONCE)
+    model = OpenAIChatModel(named, base_url=base_url, api_key="none", max_concurrency=AT_ONCE)
 
     async def one(task: Task) -> Any:
         async with gate:
@@ -117,7 +123,7 @@ def offloaded(records: Sequence[Any]) -> int:
 def in_pieces(records: Sequence[Any]) -> int:
     """Return from how many outputs the extractor took values in pieces."""
     events = [event for record in records for event in record["agent"]["events"]]
-    return sum(event["kind"] == "extraction" and event["details"]["pieces"] > 1 for event in events)
+    return sum(event["kind"] == "extraction" and event["details"].get("pieces", 0) > 1 for event in events)
 
 
 if __name__ == "__main__":

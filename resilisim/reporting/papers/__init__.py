@@ -13,11 +13,13 @@ from typing import Final
 
 from resilisim.errors import InvalidInputError
 from resilisim.evaluation.episode.record import EpisodeRecord
+from resilisim.evaluation.extraction_judge import ExtractionJudge
 from resilisim.evaluation.run.store import read_manifest
 from resilisim.evaluation.table.comparing import refuse_incomparable
 from resilisim.evaluation.table.facts import read_facts
 from resilisim.reporting.page import packaged_file
 from resilisim.reporting.papers.answers import Answers
+from resilisim.reporting.papers.calibration import Calibration
 from resilisim.reporting.papers.kpi_chain import benchmark_of, benchmark_score, kpi_chain_tables
 from resilisim.reporting.papers.rp_react import domain_of, rp_react_tables
 from resilisim.reporting.papers.table import KPI_CHAIN, RP_REACT, PaperTable
@@ -36,8 +38,9 @@ PAPER_OF_WORLD: Final[Mapping[str, str]] = {
 def paper_tables(directories: Sequence[Path | str]) -> list[PaperTable]:
     """Return the tables of the paper that was measured in a world like that of the runs, published figures beside.
 
-    Of KPI-Chain (`pages-v1`, HotpotQA, LOFT): table 1 and figures 3 and 4. Of RP-ReAct (`records-v1`, ToolQA): tables
-    1 to 3.
+    Of KPI-Chain (`pages-v1`, HotpotQA, LOFT): table 1, figures 3 and 4, latency and shares of calls (5.2, D.1),
+    ablations (5.4), gain and cost by hops (D.2), and precision, recall and success by the confidence threshold (C.1).
+    Of RP-ReAct (`records-v1`, ToolQA): tables 1 to 3.
 
     Args:
         directories: Folders of runs in one world: of several agents or models, or of parts of the questions.
@@ -74,6 +77,9 @@ def paper_tables(directories: Sequence[Path | str]) -> list[PaperTable]:
         if paper == KPI_CHAIN
         else Answers(domain_of, lambda record: float(record["outcome"]))
     )
+    judge = _judge_in(world) if paper == KPI_CHAIN else None
+    calibration = None if judge is None else Calibration(judge, answers)
+    answers.collectors = () if calibration is None else (calibration.add,)
     for number, (name, manifest) in enumerate(zip(names, manifests, strict=True)):
         asked = [manifest["arguments"].get(which, ()) for which in ("policy_names", "prompts")]
 
@@ -90,4 +96,14 @@ def paper_tables(directories: Sequence[Path | str]) -> list[PaperTable]:
     if not answers.players:
         raise InvalidInputError(f"{', '.join(names)} has no finished episode: expected at least one")
     published = json.loads(packaged_file("published-worlds.json"))
-    return list((kpi_chain_tables if paper == KPI_CHAIN else rp_react_tables)(answers, published))
+    if paper == RP_REACT:
+        return list(rp_react_tables(answers, published))
+    return list(kpi_chain_tables(answers, published, judge, calibration))
+
+
+def _judge_in(world: str) -> ExtractionJudge | None:
+    """Return who knows the questions of a world; None if its files are not there any more."""
+    try:
+        return ExtractionJudge(world)
+    except InvalidInputError:
+        return None

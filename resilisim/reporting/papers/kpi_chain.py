@@ -7,9 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from resilisim.evaluation.episode.record import EpisodeRecord
+from resilisim.evaluation.extraction_judge import ExtractionJudge
 from resilisim.evaluation.table.agents import AgentSums
 from resilisim.policies.agent_record import FAILING_COMPONENTS
 from resilisim.reporting.papers.answers import Answers, Player
+from resilisim.reporting.papers.calibration import Calibration
+from resilisim.reporting.papers.kpi_chain_costs import ablation_table, cost_table, hops_table
 from resilisim.reporting.papers.table import COUNTS, KPI_CHAIN, MARK, PaperRow, PaperTable, notes_of
 
 # What a question of the pages world is like in KPI-Chain's table 1, in the order of its columns here.
@@ -25,8 +28,17 @@ BENCHMARKS: Final[Mapping[str, str]] = {
 MOST_REPLANS: Final = 3  # that figure 3b tells apart
 
 
-def kpi_chain_tables(answers: Answers, published: Mapping[str, Any]) -> Iterator[PaperTable]:
-    """Yield the tables of KPI-Chain, published figures beside."""
+def kpi_chain_tables(
+    answers: Answers, published: Mapping[str, Any], judge: ExtractionJudge | None, calibration: Calibration | None
+) -> Iterator[PaperTable]:
+    """Yield the tables of KPI-Chain, published figures beside.
+
+    Args:
+        answers: What the runs say.
+        published: The papers' figures.
+        judge: Knows the questions; None if their world is not there any more.
+        calibration: What it says of each episode.
+    """
     figures = published["kpi-chain"]
     benchmarks = [
         benchmark
@@ -70,6 +82,11 @@ def kpi_chain_tables(answers: Answers, published: Mapping[str, Any]) -> Iterator
         yield _failures(answers, agents, figures["failures"])
         yield _recoveries(answers, agents, figures["recoveries"])
         yield _efficiency(answers, agents, figures["calls"])
+        yield from cost_table(answers, figures["costs"])
+        yield from ablation_table(answers, figures["ablations"])
+    if judge is not None and calibration is not None:
+        yield from hops_table(answers, judge.hops, calibration.in_pieces, figures["hops"])
+        yield from calibration.tables(figures["calibration"])
 
 
 Agents = Sequence[tuple[Player, str, AgentSums]]

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from resilisim.statistics import Estimate
 from resilisim.statistics.estimates import to_json
-from resilisim.tables.table import Cell, Table, in_form
+from resilisim.tables.table import SIGNED, Cell, Table, in_form
 
 MARK: Final = "†"
 SHARES, COUNTS = "", ",.1f"  # forms of numbers: in percent, or as they are
@@ -18,8 +18,8 @@ RP_REACT: Final = "RP-ReAct"
 
 _SOURCES: Final[Mapping[str, str]] = {
     KPI_CHAIN: "KPI-Chain (anonymous, under review 2025), table 1 and sections 5.2 to 5.4 on pages 8 and 9, Qwen3-32B. "
-    "Figures 3 and 4 are drawings: what their text says of them is here, in percent. Calls per question are of the "
-    "first version of the paper, section 5.2.",
+    "Figures 3 and 4 are drawings: what their text says of them is here, in percent. Of the first version of the paper "
+    "are calls per question and latency (5.2), thresholds (C.1), components (D.1) and hops (D.2).",
     RP_REACT: "Molinari and Ciravegna (2026), tables 1 to 3. A dash in them is a domain that the paper leaves out, or "
     "one of nine cells of which the text of the paper that was at hand does not tell the column. Table 3 is over "
     "gpt-oss 120b and 20b, and Qwen3 32b and 14b.",
@@ -48,7 +48,8 @@ class PaperTable:
         name_columns: Headings of the names.
         columns: Headings of the figures.
         rows: Ours first, then published ones. Shares are from 0 to 1.
-        form: "" for shares, which are shown in percent, else the form of the numbers (".1f").
+        form: "" for shares, which are shown in percent, else the form of the numbers (".1f"); one for all columns, or
+            one for each.
         notes: What a reader must know.
     """
 
@@ -58,7 +59,7 @@ class PaperTable:
     name_columns: tuple[str, ...]
     columns: tuple[str, ...]
     rows: tuple[PaperRow, ...]
-    form: str = SHARES
+    form: str | tuple[str, ...] = SHARES
     notes: tuple[str, ...] = ()
 
     def shown(self) -> Table:
@@ -69,7 +70,7 @@ class PaperTable:
                     Cell(name, mark=MARK) if row.is_published and column == "agent" else name
                     for name, column in zip(row.names, self.name_columns, strict=True)
                 ),
-                *(self._cell(value) for value in row.values),
+                *(_cell(value, form) for value, form in zip(row.values, self.forms, strict=True)),
             ]
             for row in self.rows
         ]
@@ -82,10 +83,10 @@ class PaperTable:
             notes=self.notes,
         )
 
-    def _cell(self, value: Value) -> Any:
-        if self.form == SHARES or isinstance(value, str | Estimate):
-            return value
-        return in_form(value, self.form)
+    @property
+    def forms(self) -> tuple[str, ...]:
+        """The form of each column."""
+        return (self.form,) * len(self.columns) if isinstance(self.form, str) else self.form
 
     def to_mapping(self) -> dict[str, Any]:
         """Return everything as JSON values."""
@@ -98,6 +99,12 @@ class PaperTable:
             for row in self.rows
         ]
         return {"paper": self.paper, "name": self.name, "caption": self.caption, "rows": rows, "notes": self.notes}
+
+
+def _cell(value: Value, form: str) -> Any:
+    if isinstance(value, Estimate):
+        return in_form(value, form) if form == SIGNED else value
+    return value if value is None or form == SHARES or isinstance(value, str) else in_form(value, form)
 
 
 def notes_of(paper: str) -> tuple[str, ...]:

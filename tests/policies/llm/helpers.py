@@ -268,16 +268,17 @@ def extracted(confidence: Any, expect: str = "", **values: Any) -> ScriptedReply
     return ScriptedReply(extraction(confidence, **values), expect, "extractor")
 
 
-def reasoning(status: str = "completed", **outputs: Any) -> str:
+def reasoning(status: str = "completed", confidence: Any = None, **outputs: Any) -> str:
+    stated = {} if confidence is None else {"confidence_score": confidence}
     result = {
-        "execution_result": {"status": status, "outputs": outputs},
+        "execution_result": {"status": status, "outputs": outputs, **stated},
         "execution_details": {"reasoning_steps": ["looked at the inputs"]},
     }
     return f"Justifications:\n1. The inputs say so\n\n{dump_yaml(result)}"
 
 
-def reasoned(expect: str = "", status: str = "completed", **outputs: Any) -> ScriptedReply:
-    return ScriptedReply(reasoning(status, **outputs), expect, "reasoner")
+def reasoned(expect: str = "", status: str = "completed", confidence: Any = None, **outputs: Any) -> ScriptedReply:
+    return ScriptedReply(reasoning(status, confidence, **outputs), expect, "reasoner")
 
 
 def kpi(script: list[Any], toolbox: Any, task: str = "the question", **options: Any) -> Play:

@@ -48,6 +48,12 @@ _INTERPOLATION = {
     True: "A single text or number may also be written into a longer text: `<JSON_PATH>T1.name</JSON_PATH> parents`.",
     False: "A reference stands alone in its value, never within a longer text.",
 }
+# Without memory (the ablation) the planner has to know what its references bring.
+_WITHOUT_MEMORY: Final = (
+    " Whichever entity is named, the reference stands for the whole output of its task, as text: where a task needs a "
+    "single value out of it, a `Reasoning` task before it has to find the value."
+)
+_CONFIDENCE_LINE: Final = "  confidence_score: 0.0\n"  # in the form of the reasoner's reply
 _MAX_SHOWN: Final = 2_000  # characters of one text among the results, or of a component's own words
 _MAX_REPEATED: Final = 4_000  # characters of a reply that is shown again to be put right
 _MAX_RAW_RESPONSE: Final = 8_000
@@ -300,7 +306,10 @@ class Components:
 
     def _plan_format(self) -> str:
         name = "plan_format" if self._options.entities else "plan_format_text"
-        return self._prompts.fill(name, interpolation=_INTERPOLATION[self._options.interpolation])
+        interpolation = _INTERPOLATION[self._options.interpolation]
+        if self._options.entities and not self._options.memory:
+            interpolation += _WITHOUT_MEMORY
+        return self._prompts.fill(name, interpolation=interpolation)
 
     async def _ask(self, role: str, system: str, request: str, read: Callable[[str], Reading]) -> Reading:
         """Return what a component wrote, as `read` understands it, or raise `UnreadableReplyError`."""
@@ -370,8 +379,9 @@ class Components:
                 description=task.description,
                 entities=dump_yaml([entity.model_dump() for entity in task.entities]),
             )
+            system = self._prompts.fill("extractor", confidences=self._confidences)
             try:
-                findings, summary = await self._ask_for(task, "extractor", request, read_extraction)
+                findings, summary = await self._ask_for(task, "extractor", system, request, read_extraction)
             except UnreadableReplyError as problem:
                 return _never_readable(task, "extractor", problem)
             pieces.append(findings)
@@ -380,13 +390,7 @@ class Components:
         theta = self._options.theta
         merged = merge_findings(task.entities, pieces, theta, self._options.unite_arrays)
         entities, problems = evaluate_kpi(task.entities, merged, theta)
-        merged_values = {
-            name: {"value": finding.value, "confidence": finding.confidence} for name, finding in merged.items()
-        }
-        verdict = "failed" if problems else "passed"
-        self._run.note(
-            "extraction", "extractor", verdict, task=task.task_id, pieces=len(pieces), candidates=merged_values
-        )
+        self._note_candidates("extractor", task, merged, not problems, pieces=len(pieces))
         if not problems:
             return Done("extractor", entities, response)
         tool = f"the tool {task.tool_name!r} answered, but the test of its entities failed."
@@ -405,23 +409,55 @@ class Components:
             "expected_output_entities": [entity.model_dump() for entity in task.entities],
         }
         filled = self._prompts.fill("reasoner_request", task=dump_yaml(request))
+        is_rated = self._options.reasoner_confidence and self._options.entities
+        rule = self._prompts.fill("reasoner_confidence", confidences=self._confidences)
+        system = self._prompts.fill(
+            "reasoner",
+            confidence_rule=f"{rule}\n" if is_rated else "",
+            confidence_line=_CONFIDENCE_LINE if is_rated else "",
+        )
         try:
-            reasoned = await self._ask_for(task, "reasoner", filled, read_reasoning)
+            reasoned = await self._ask_for(task, "reasoner", system, filled, read_reasoning)
         except UnreadableReplyError as problem:
             return _never_readable(task, "reasoner", problem)
-        entities, problems = evaluate_kpi(task.entities, reasoned.findings, self._options.theta)
+        findings = reasoned.findings
+        if not is_rated:
+            findings = {name: Finding(finding.value) for name, finding in findings.items()}
+        entities, problems = evaluate_kpi(task.entities, findings, self._options.theta)
         if not reasoned.completed:
             problems = ["the status is failed", *problems]
+        if self._options.entities:
+            self._note_candidates("reasoner", task, findings, not problems)
         if not problems:
             return Done("reasoner", entities, _as_text(entities))
         head = f"Task {task.task_id} failed: the reasoning did not bring what was expected."
         feedback = _feedback(head, problems, "The reasoner says", "\n".join(reasoned.steps))
         return Failed("reasoner", _one_line("; ".join(problems)), feedback)
 
+    @property
+    def _confidences(self) -> str:
+        """What confidences mean, with the spaces before it that its list has."""
+        return self._prompts.texts["confidences"].rstrip()
+
+    def _note_candidates(
+        self, component: str, task: PlanTask, findings: Mapping[str, Finding], has_passed: bool, **details: Any
+    ) -> None:
+        """Write down what a task has brought, from which precision and recall at any theta are read off later."""
+        candidates = {
+            name: {"value": finding.value, "confidence": finding.confidence} for name, finding in findings.items()
+        }
+        verdict = "passed" if has_passed else "failed"
+        self._run.note("extraction", component, verdict, task=task.task_id, **details, candidates=candidates)
+
     async def _ask_for(
-        self, task: PlanTask, role: str, request: str, read: Callable[[str, Sequence[EntitySpec]], Reading]
+        self,
+        task: PlanTask,
+        role: str,
+        system: str,
+        request: str,
+        read: Callable[[str, Sequence[EntitySpec]], Reading],
     ) -> Reading:
-        return await self._ask(role, self._prompts.fill(role), request, lambda text: read(text, task.entities))
+        return await self._ask(role, system, request, lambda text: read(text, task.entities))
 
 
 def _as_text(entities: Mapping[str, Any]) -> str:

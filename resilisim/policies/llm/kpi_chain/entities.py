@@ -1,12 +1,10 @@
-"""What a task has to find: types, what extractor and reasoner found, its test, and the threshold of that.
+"""What a task has to find: types, what extractor and reasoner found, and its test.
 
-The threshold trades precision for recall; `threshold_sweep` shows how.
+The threshold of the test trades precision for recall; `resilisim.evaluation.extraction_judge` shows how.
 """
 
 from __future__ import annotations
 
-import math
-import operator
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,7 +21,6 @@ from pydantic import (
 )
 
 from resilisim.chat.types import BYTES_PER_TOKEN, estimated_tokens
-from resilisim.errors import check_share
 from resilisim.policies.llm.kpi_chain.model_yaml import UnreadableReplyError, yaml_with
 from resilisim.yaml_text import Plain, typed
 
@@ -35,7 +32,6 @@ DICT: Final = "dict"
 ANY: Final = "any"
 
 FINAL_ANSWER: Final = "final_answer"
-DEFAULT_THETAS: Final = (0.5, 0.6, 0.7, 0.8, 0.9)
 _CONFIDENCES: Final = ("confidence_score", "confidence_scores")
 
 _ALIASES: Final[dict[str, tuple[str, ...]]] = {
@@ -251,15 +247,15 @@ def read_extraction(text: str, expected: Sequence[EntitySpec]) -> tuple[dict[str
     return findings, summary.strip() if isinstance(summary, str) else ""
 
 
-def _finding(entity: EntitySpec, value: Any, stated: Any) -> Finding:
+def _finding(entity: EntitySpec, value: Any, stated: Any, *, needs_confidence: bool = True) -> Finding:
     is_rated = isinstance(value, dict) and entity.type != DICT and len(value) == 2 and "value" in value
     if is_rated and (value.keys() & {"confidence", "confidence_score"}):
         stated = value.get("confidence", value.get("confidence_score"))
         value = value["value"]
     is_null = is_missing(value)
     if isinstance(stated, dict):
-        stated = stated.get(entity.name, 0.0 if is_null else None)
-    confidence = _confidence(stated, entity.name)
+        stated = stated.get(entity.name, 0.0 if is_null and needs_confidence else None)
+    confidence = None if stated is None and not needs_confidence else _confidence(stated, entity.name)
     return Finding(None if is_null else wanted_value(value, entity.type), confidence)
 
 
@@ -285,8 +281,11 @@ class ReasonerReply:
 
 
 def read_reasoning(text: str, expected: Sequence[EntitySpec]) -> ReasonerReply:
-    """Return what a reply of the reasoner says; what stands before the line `execution_result:` is passed over."""
-    reply = yaml_with(text, "execution_result")
+    """Return what a reply of the reasoner says; what stands before the line `execution_result:` is passed over.
+
+    It may say how sure it is in the same words as the extractor, in the result or beside it, or not at all.
+    """
+    reply = yaml_with(text, "execution_result", _CONFIDENCES)
     result = reply["execution_result"]
     if not isinstance(result, dict):
         raise UnreadableReplyError("'execution_result' has to be a mapping with status and outputs")
@@ -298,77 +297,14 @@ def read_reasoning(text: str, expected: Sequence[EntitySpec]) -> ReasonerReply:
         outputs = {}
     if not isinstance(outputs, dict):
         raise UnreadableReplyError("'outputs' has to be a mapping from output name to value")
+    stated = next((place[name] for place in (result, reply) for name in _CONFIDENCES if name in place), None)
     details = reply.get("execution_details")
     steps = details.get("reasoning_steps") if isinstance(details, dict) else None
     return ReasonerReply(
         status == "completed",
-        {entity.name: Finding(wanted_value(outputs.get(entity.name), entity.type)) for entity in expected},
+        {
+            entity.name: _finding(entity, outputs.get(entity.name), stated, needs_confidence=False)
+            for entity in expected
+        },
         tuple(map(str, steps)) if isinstance(steps, list) else (),
     )
-
-
-@dataclass(frozen=True, slots=True)
-class LabelledExtraction:
-    """One extraction of one entity, and what it should have been.
-
-    Attributes:
-        confidence: What the extractor stated, 0 to 1.
-        extracted: The value; None (or the word for it) if it found none.
-        gold: The true value; None if the output does not hold the entity.
-    """
-
-    confidence: float
-    extracted: Any = field(hash=False)
-    gold: Any = field(hash=False)
-
-
-@dataclass(frozen=True, slots=True)
-class ThresholdPoint:
-    """What a threshold does.
-
-    Attributes:
-        theta: The threshold.
-        accepted: Extractions with a value and enough confidence.
-        correct: Those of them that are right.
-        present: Extractions whose true value exists.
-        precision: correct / accepted; NaN if nothing is accepted.
-        recall: correct / present; NaN if nothing is present.
-    """
-
-    theta: float
-    accepted: int
-    correct: int
-    present: int
-    precision: float
-    recall: float
-
-
-def threshold_sweep(
-    labelled: Iterable[LabelledExtraction],
-    thetas: Iterable[float] = DEFAULT_THETAS,
-    same: Callable[[Any, Any], bool] = operator.eq,
-) -> tuple[ThresholdPoint, ...]:
-    """Return precision and recall at each threshold, to choose the option `theta` by.
-
-    Args:
-        labelled: Extractions whose truth is known.
-        thetas: Thresholds; an extraction is accepted at its confidence and below, as in the test of a task.
-        same: Whether an extracted value is the true one.
-
-    Raises:
-        InvalidInputError: A threshold or a confidence is not within 0 to 1.
-    """
-    samples = list(labelled)
-    for sample in samples:
-        check_share("confidence", sample.confidence)
-    return tuple(_point(samples, theta, same) for theta in thetas)
-
-
-def _point(samples: list[LabelledExtraction], theta: float, same: Callable[[Any, Any], bool]) -> ThresholdPoint:
-    check_share("theta", theta)
-    accepted = [sample for sample in samples if not is_missing(sample.extracted) and sample.confidence >= theta]
-    correct = sum(not is_missing(sample.gold) and bool(same(sample.extracted, sample.gold)) for sample in accepted)
-    present = sum(not is_missing(sample.gold) for sample in samples)
-    precision = correct / len(accepted) if accepted else math.nan
-    recall = correct / present if present else math.nan
-    return ThresholdPoint(theta, len(accepted), correct, present, precision, recall)

@@ -71,6 +71,7 @@ class KpiChainOptions(AgentOptions):
     retries: Annotated[int, Ge(0)] = option(3, "how often a component is asked again after a reply that cannot be read")
     chunk_tokens: Annotated[int, Ge(1)] = option(3000, "tokens after which an output is extracted piece by piece")
     interpolation: bool = option(True, "whether a reference may stand within a longer text")
+    reasoner_confidence: bool = option(True, "whether the reasoner says how sure it is, which theta tests, too")
     unite_arrays: bool = option(False, "whether arrays found in several pieces are put together")
     raw_response_to_replanner: bool = option(False, "whether the replanner sees the tool's response")
     entities: bool = option(True, "false: tasks pass on their output as text, with no test (Plan-and-Execute)")

@@ -294,6 +294,33 @@ def test_reasoning_needs_no_confidence_but_completion_values_and_types():
         assert components(played, "failure") == ["reasoner"]
 
 
+@pytest.mark.parametrize(
+    ("confidence", "passes"),
+    [(0.7, True), (0.69, False), ({"final_answer": 0.9}, True), ({"final_answer": 0.2}, False)],
+)
+def test_the_reasoner_is_asked_how_sure_it_is_and_theta_tests_what_it_states(confidence, passes):
+    script = [TWO_STEPS, extracted(1.0, name="x"), reasoned(confidence=confidence, final_answer="y")]
+    played = kpi(script, searching("here"), replanning=False)
+    assert played.answer == ("y" if passes else None)
+    last = played.events("extraction")[-1]
+    number = confidence if isinstance(confidence, float) else confidence["final_answer"]
+    assert (last["component"], last["text"]) == ("reasoner", "passed" if passes else "failed")
+    assert last["details"] == {"task": "T2", "candidates": {"final_answer": {"value": "y", "confidence": number}}}
+    system = played.model.requests[-1].messages[0].content
+    assert "  confidence_score: 0.0\nexecution_details:" in system
+    assert "\n6. Say how sure you are" in system
+    # As in the appendix of the paper, where the form of its reply has no confidence.
+    silent = kpi(script, searching("here"), replanning=False, reasoner_confidence=False)
+    assert silent.answer == "y"
+    assert "confidence" not in silent.model.requests[-1].messages[0].content
+
+
+def test_a_confidence_of_the_reasoner_that_is_no_number_is_asked_for_again():
+    script = [TWO_STEPS, KIM, reasoned(confidence="high", final_answer="y"), reasoned(confidence=1, final_answer="y")]
+    played = kpi(script, searching("here"))
+    assert (played.answer, components(played, "malformed_reply")) == ("y", ["reasoner"])
+
+
 def test_replans_are_counted_by_lineage():
     again = [replanned(tool_task(task_id, "it", "final_answer")) for task_id in ("T1a", "T1b", "T1c")]
     played = kpi([ONE_STEP, *(line for plan in again for line in (UNSURE, plan)), UNSURE], searching(*["here"] * 4))
@@ -443,7 +470,12 @@ CLAUSES = {
 def filled(role: str, **options: object) -> str:
     policy = KpiChain(models=ScriptedChatModel([]), **options)
     format_text = policy.prompts.fill("plan_format", interpolation="")
-    more = {"planner": {"plan_format": format_text, "examples": ""}, "replanner": {"plan_format": format_text}}
+    more = {
+        "planner": {"plan_format": format_text, "examples": ""},
+        "replanner": {"plan_format": format_text},
+        "extractor": {"confidences": policy.prompts.texts["confidences"]},
+        "reasoner": {"confidence_rule": "", "confidence_line": ""},
+    }
     return policy.prompts.fill(role, **more.get(role, {}))
 
 

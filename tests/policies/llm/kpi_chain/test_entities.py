@@ -1,26 +1,21 @@
-"""What is read of an output, the test of a task, and how its threshold trades precision for recall."""
+"""What is read of an output, and the test of a task."""
 
 from __future__ import annotations
-
-import math
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from resilisim.chat.types import estimated_tokens
-from resilisim.errors import InvalidInputError
 from resilisim.policies.llm.kpi_chain.entities import (
     EntitySpec,
     Finding,
-    LabelledExtraction,
     canonical_type,
     chunks_of,
     evaluate_kpi,
     merge_findings,
     read_extraction,
     read_reasoning,
-    threshold_sweep,
     type_of,
 )
 from resilisim.policies.llm.kpi_chain.model_yaml import UnreadableReplyError
@@ -199,51 +194,3 @@ def test_a_reasoner_may_fail_in_many_words(reply):
     read = read_reasoning(reply, [NAME])
     assert not read.completed
     assert read.steps == ()
-
-
-LABELLED = [
-    LabelledExtraction(0.95, "a", "a"),
-    LabelledExtraction(0.9, "b", "b"),
-    LabelledExtraction(0.8, "c", "wrong"),
-    LabelledExtraction(0.7, "d", "d"),
-    LabelledExtraction(0.6, "e", None),
-    LabelledExtraction(0.5, "f", "f"),
-    LabelledExtraction(0.4, "g", "g"),
-    LabelledExtraction(0.3, None, "h"),
-    LabelledExtraction(0.99, "null", "i"),
-    LabelledExtraction(0.99, None, None),
-]
-
-
-def test_exact_values_at_each_threshold():
-    points = threshold_sweep(LABELLED)
-    assert [(point.theta, point.accepted, point.correct, point.present) for point in points] == [
-        (0.5, 6, 4, 8),
-        (0.6, 5, 3, 8),
-        (0.7, 4, 3, 8),
-        (0.8, 3, 2, 8),
-        (0.9, 2, 2, 8),
-    ]
-    assert [point.precision for point in points] == [4 / 6, 3 / 5, 3 / 4, 2 / 3, 1.0]
-    assert [point.recall for point in points] == [4 / 8, 3 / 8, 3 / 8, 2 / 8, 2 / 8]
-
-
-def test_nothing_to_divide_by_is_nan():
-    (point,) = threshold_sweep([LabelledExtraction(0.1, "a", None)], [0.5])
-    assert math.isnan(point.precision)
-    assert math.isnan(point.recall)
-
-
-def test_what_counts_as_the_same_can_be_said():
-    labelled = [LabelledExtraction(0.9, " KIM", "Kim")]
-    assert threshold_sweep(labelled, [0.5])[0].correct == 0
-    same = threshold_sweep(labelled, [0.5], lambda found, true: found.strip().lower() == true.lower())
-    assert same[0].precision == 1.0
-
-
-@pytest.mark.parametrize("value", [-0.1, 1.1, math.nan])
-def test_numbers_out_of_range(value):
-    with pytest.raises(InvalidInputError, match=r"theta is .*: expected (at least 0 and at most 1|a number)"):
-        threshold_sweep(LABELLED, [value])
-    with pytest.raises(InvalidInputError, match="confidence"):
-        threshold_sweep([LabelledExtraction(value, "a", "a")])

@@ -137,7 +137,8 @@ def test_memory_and_statuses_after_each_step(trace):
 
 
 def test_the_confidences_are_those_of_the_extractor(trace):
-    found = [event["details"]["candidates"] for event in trace[0].events("extraction")]
+    extractions = [event for event in trace[0].events("extraction") if event["component"] == "extractor"]
+    found = [event["details"]["candidates"] for event in extractions]
     assert found == [
         {"actress_name": {"value": "Shirley Temple", "confidence": 0.95}},
         {"government_position": {"value": None, "confidence": 0.15}},
