@@ -26,8 +26,8 @@ from resilisim.tasks.sources import sample_tasks
 from resilisim.tool_library import default_library
 from resilisim.tool_library.retrieval import tool_text
 from resilisim.workflows import ExactPlanner, PlannedStep, Step, Workflow
-from resilisim.workflows.flaws import FLAW_METHODS, FLAW_TYPES, SEVERITIES, FlawedWorkflow, Perturber
-from resilisim.workflows.flaws.flaw import ToolSimilarity, functional_equivalence
+from resilisim.workflows.flaws import SEVERITIES, FlawedWorkflow, Perturber
+from resilisim.workflows.flaws.flaw import STRESSORS, ToolSimilarity, functional_equivalence
 from resilisim.workflows.plan_value import CostCalculator
 from resilisim.workflows.prompts import Prompt, parse_steps, render_prompt
 from verification.findings import Finding
@@ -100,7 +100,7 @@ def work(job: tuple[int, int]) -> list[Obeyed]:
     problem = build_problem(library, task.required_tools, rules=rules)
     obeyed = []
     for number, (flaw, workflow) in enumerate(_plans(task, rules)):
-        prompt_type = "flawed" if flaw in FLAW_TYPES else "optimal"
+        prompt_type = "flawed" if flaw in STRESSORS else "optimal"
         prompt = render_prompt(task, prompt_type, workflow, plan_format="xml" if place % 2 else "markdown")
         expected = costs.costs(task.required_tools, workflow.steps)
         limits = [(step.max_tries, step.skip_from) for step in workflow.steps]
@@ -144,7 +144,7 @@ def _plans(task: Task, rules: EndRules) -> Iterator[tuple[str, Workflow]]:
         ]
         yield ANY_LIMITS, replace(path, steps=tuple(steps))
     perturber = Perturber(rules=rules, similarity=similarity_by_words)
-    for flaw, methods in FLAW_METHODS.items():
+    for flaw, methods in STRESSORS.items():
         for method in methods:
             for severity in SEVERITIES:
                 one = perturber.perturb(sound, task.required_tools, flaw, severity, method)
@@ -185,7 +185,7 @@ def judge(pieces: Sequence[list[Obeyed]]) -> list[Finding]:
         Finding(f"obey: {len(plans)} plans", SOURCE, together.text, together.p_value),
         Finding("obey: the worst plan", SOURCE, worst.text, worst.p_value),
     ]
-    for flaw in (SOUND, ANY_LIMITS, *FLAW_TYPES):
+    for flaw in (SOUND, ANY_LIMITS, *STRESSORS):
         chosen = [one for one in plans if one.flaw == flaw]
         result = clustered_mean_is([one.coverage for one in chosen], [one.obey_coverage for one in chosen])
         name = f"obey_coverage: {flaw} ({len(chosen)} plans)"

@@ -25,7 +25,7 @@ from resilisim.seeding import Draws
 from resilisim.tables.table import Table
 from resilisim.tasks.sources import read_tasks
 from resilisim.workflows.flaws import FlawedWorkflow
-from resilisim.workflows.plan_value import PlanCosts, flaw_cost_table
+from resilisim.workflows.plan_value import FLAW_KEYS, PlanCosts, flaw_cost_table
 
 PLANS = (
     "seed",
@@ -113,7 +113,7 @@ def show(
         str | None, typer.Option(help="Flaw type, with --type flawed.", show_default="one that the plan can carry")
     ] = None,
     severity: Annotated[str | None, typer.Option(help="light, moderate or severe.")] = None,
-    method: Annotated[str | None, typer.Option(help="One of the two methods of the flaw.")] = None,
+    method: Annotated[str | None, typer.Option(help="One of the methods of the flaw.")] = None,
     spec: PromptSpec,
     tasks: options.TasksOption = "benchmark-v1",
     library: options.LibraryOption = None,
@@ -141,7 +141,8 @@ def show(
     carried = [flawed for flawed in flaws if isinstance(flawed, FlawedWorkflow)]
     if not carried:
         raise InvalidInputError(str(flaws[0]))
-    record = source.flawed_record(the_task, Draws("resilisim/flaw-to-show", spec.seed, task).choice(carried))
+    flawed = Draws("resilisim/flaw-to-show", spec.seed, task).choice(carried)
+    record, sound = source.flawed_record(the_task, flawed), flawed.original
     if as_json:
         print_json(record)
     else:
@@ -162,7 +163,7 @@ def costs(
     """Compute what each flaw costs whoever follows the plan, for every flaw, method, severity and task."""
     tool_library = options.load(library)
     read = read_tasks(tasks, tool_library)
-    with Progressing("putting 42 flaws into each of the plans of tasks", len(read)) as progress:
+    with Progressing(f"putting {len(FLAW_KEYS)} flaws into each of the plans of tasks", len(read)) as progress:
         rows = flaw_cost_table(
             read,
             library=tool_library,

@@ -16,12 +16,13 @@ from resilisim.tasks import Task
 from resilisim.tasks.task import split_of_task
 from resilisim.tool_library import ToolLibrary
 from resilisim.workflows import Planner, Workflow
-from resilisim.workflows.flaws import FLAW_METHODS, FLAW_TYPES, SEVERITIES, FlawedWorkflow, Perturber
-from resilisim.workflows.flaws.flaw import DEFAULT_SEVERITY, FlawRefusal, tool_similarity
+from resilisim.workflows.flaws import FLAW_TYPES, SEVERITIES, FlawedWorkflow, Perturber
+from resilisim.workflows.flaws.flaw import DEFAULT_SEVERITY, STRESSORS, FlawRefusal, tool_similarity
 from resilisim.workflows.flaws.perturber import Program
 from resilisim.workflows.plan_value import CostCalculator, PlanCosts, program_costs
 from resilisim.workflows.planner import ReferencePlanner, no_similar_tools, resolve_planner, similar_by_retrieval
 from resilisim.workflows.prompts import PROMPT_TYPES, PlanFormat, Prompt, check_style, render_prompt
+from resilisim.workflows.references import texts_of
 from resilisim.workflows.steps import semantic_match_by_retrieval
 from resilisim.workflows.templating import load_templates
 
@@ -54,7 +55,10 @@ class PromptSpec:
         default_text="all four",
     )
     flaws: tuple[str, ...] = option(
-        FLAW_TYPES, "Flaw type of the flawed prompts; again for more.", flag="--flaw", default_text="all seven"
+        FLAW_TYPES,
+        "Flaw type of the flawed prompts, or argument_passing; again for more.",
+        flag="--flaw",
+        default_text="all seven",
     )
     severities: tuple[str, ...] = option(
         (DEFAULT_SEVERITY,), "light, moderate or severe; again for more.", flag="--severity", default_text="moderate"
@@ -85,9 +89,9 @@ class PromptSpec:
         if self.semantic_match is None:
             object.__setattr__(self, "semantic_match", self.plan_format == "xml")
         _check_names("prompt type", self.types, PROMPT_TYPES)
-        _check_names("flaw", self.flaws, FLAW_TYPES)
+        _check_names("flaw", self.flaws, tuple(STRESSORS))
         _check_names("severity", self.severities, SEVERITIES)
-        every_method = tuple(method for flaw in self.flaws for method in FLAW_METHODS[flaw])
+        every_method = tuple(method for flaw in self.flaws for method in STRESSORS[flaw])
         if ALL_METHODS in self.methods:
             object.__setattr__(self, "methods", every_method)
         if self.methods:
@@ -116,7 +120,7 @@ class PromptSpec:
             for severity in self.severities:
                 if not self.methods:
                     yield flaw, severity, None
-                for method in FLAW_METHODS[flaw]:
+                for method in STRESSORS[flaw]:
                     if method in self.methods:
                         yield flaw, severity, method
 
@@ -189,7 +193,7 @@ class PromptSource:
             return program_costs(
                 self.library, self.plan(task).steps, workflow.steps, environment.failure_model(), self.rules
             )
-        return self._costs.costs(task.required_tools, workflow.steps)
+        return self._costs.costs(task.required_tools, workflow.steps, texts_of(task))
 
     def flawed_record(self, task: Task, flawed: FlawedWorkflow) -> Record:
         """Return the record of a flawed workflow."""

@@ -62,7 +62,9 @@ class RolloutSpec:
     )
     seeds: Count = option(1, "Episodes of each task and prompt type.", group=EPISODES_GROUP)
     first_seed: Seed = option(0, "Seed of the first of them.", group=EPISODES_GROUP)
-    flaws: tuple[str, ...] = option(FLAW_TYPES, "Flaw type of the flawed prompts; again for more.", flag="--flaw")
+    flaws: tuple[str, ...] = option(
+        FLAW_TYPES, "Flaw type of the flawed prompts, or argument_passing; again for more.", flag="--flaw"
+    )
     severities: tuple[str, ...] = option(
         (DEFAULT_SEVERITY,), "light, moderate or severe; again for more.", flag="--severity"
     )

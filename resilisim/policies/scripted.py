@@ -36,7 +36,8 @@ from resilisim.tasks.wording import clauses
 from resilisim.tool_library import ToolLibrary, default_library
 from resilisim.tool_library.parameters import changed_parameters
 from resilisim.workflows import PlannedStep
-from resilisim.workflows.prompts import parse_steps, parse_work_order
+from resilisim.workflows.prompts import parse_steps, parse_work_order, text_before_plan
+from resilisim.workflows.references import mended_references, undone_steps
 from resilisim.workflows.steps import accepted_parameters, step_parameters
 from resilisim.workflows.templating import inline_json
 from resilisim.worlds.base import reference_calls, resolve_parameters
@@ -185,6 +186,11 @@ def _steps_in(prompt: str) -> tuple[PlannedStep, ...]:
 
 
 @functools.lru_cache(maxsize=256)
+def _undone_in(prompt: str) -> Mapping[int, str]:
+    return undone_steps([step.parameters for step in _steps_in(prompt)], (text_before_plan(prompt),))
+
+
+@functools.lru_cache(maxsize=256)
 def _queries_in(prompt: str) -> tuple[str, ...]:
     return tuple(ordered_steps(parse_work_order(prompt)))
 
@@ -195,7 +201,8 @@ class PlanFollower:
     It makes each step again until it succeeds, or until the plan's limits for the step say to go on
     (`workflows.Step`), unchanged whatever the error says: where errors mean what they say, it stays at a refused call.
     It reads nothing but the prompt and the replies. Parameters that the plan gives are
-    passed; those that cannot be read are logged as a warning, with their words, and the step is run without any. Where
+    passed; those that cannot be read are logged as a warning, with their words, and the step is run without any. A
+    step that refers to the result of one that does not exist, comes later or is not done is logged and passed over. Where
     the prompt holds no plan, it makes one of the top results of one search for each ordered step, and stops searching
     when every further turn is needed to run what was found.
 
@@ -217,11 +224,23 @@ class PlanFollower:
         """Read the plan in the prompt."""
         self._messages, self._tried = 0, None
         self._steps = _steps_in(observation)
-        for step in self._steps if self._pass_parameters else ():
+        self._queries = None if self._steps else _queries_in(observation)
+        if not self._pass_parameters:
+            return
+        for step in self._steps:
             if step.problem is not None:
                 warning = fit_to_show(f"{step.tool} is run without parameters: {step.problem}", one_line=True)
                 LOGGER.warning("step %s", warning)
-        self._queries = None if self._steps else _queries_in(observation)
+        undone = _undone_in(observation)
+        for index, problem in undone.items():
+            warning = fit_to_show(f"{index + 1}, {self._steps[index].tool}: {problem}", one_line=True)
+            LOGGER.warning("step %s", warning)
+        if undone:
+            self._steps = self._without_references(undone, text_before_plan(observation))
+
+    def _without_references(self, undone: Mapping[int, str], text: str) -> tuple[PlannedStep, ...]:
+        """Return what is done of a plan some of whose steps refer to what is not there: the other steps."""
+        return tuple(step for index, step in enumerate(self._steps) if index not in undone)
 
     def memory_beside_state(self) -> Hashable:
         """Its messages depend on how far it has come in its plan, and on how often it tried (`base.memory_of`)."""
@@ -299,6 +318,8 @@ class RepairingFollower(PlanFollower):
 
     It spends a turn on asking "after" a failure for missing dependencies, "before" the first call of each tool if the
     prompt says nothing about dependencies, or "never" (then the dependencies that the failure names are run).
+
+    Where a step refers to a result that is not there, it passes that of the step before.
     """
 
     name = "repairing-follower"
@@ -332,6 +353,12 @@ class RepairingFollower(PlanFollower):
         self._can_wait = bool(info.get("offers_wait"))
         self._dependencies = {step.tool: step.requires for step in self._steps if step.requires is not None}
         self._plan_states_requirements = bool(self._dependencies)
+
+    def _without_references(self, undone: Mapping[int, str], text: str) -> tuple[PlannedStep, ...]:
+        """Return the steps with other arguments where they refer to what is not there."""
+        tools = [step.tool for step in self._steps]
+        values = mended_references([step.parameters for step in self._steps], tools, (text,))
+        return tuple(replace(step, parameters=own) for step, own in zip(self._steps, values, strict=True))
 
     def memory_beside_state(self) -> Hashable:
         """Its messages depend on what it has done and was told of each tool, too (`base.memory_of`)."""

@@ -38,9 +38,11 @@ from resilisim.statistics import Estimate
 from resilisim.statistics.estimates import clustered_mean
 from resilisim.tables.table import SIGNED, Column, Table, in_form
 from resilisim.tool_library import default_library
-from resilisim.workflows.flaws import FLAW_METHODS, SEVERITIES
+from resilisim.workflows.flaws import SEVERITIES
+from resilisim.workflows.flaws.flaw import STRESSORS
 from resilisim.workflows.plan_value import follow_steps
 from resilisim.workflows.planner import ExactPlanner
+from resilisim.workflows.references import texts_of
 
 MOST_DRAWN = 6  # policies in one chart
 MOST_PLANS = 1000  # made again for one report, which takes two seconds; more are thinned out evenly
@@ -198,7 +200,7 @@ def flaw_pools(facts: RunFacts, by_method: bool = False) -> dict[tuple[str, Key]
 def _place(key: Key) -> tuple[int, str, int, str, Key]:
     """Return what flaws are sorted by: in the order in which they are known, others behind by name."""
     flaw, severity, *method = key
-    return [*FLAW_METHODS, flaw].index(flaw), flaw, [*SEVERITIES, severity].index(severity), severity, tuple(method)
+    return [*STRESSORS, flaw].index(flaw), flaw, [*SEVERITIES, severity].index(severity), severity, tuple(method)
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,5 +294,6 @@ def _obediences(facts: RunFacts, plans: Sequence[FlawedPlan]) -> tuple[Environme
         task = find_task(facts.table.tasks[plan[0]].instance_id)
         problem = build_problem(library, task.required_tools, law, rules)
         for _, flawed in perturber.carried(planner.plan(task), task.required_tools, [plan[1:]]):
-            by_plan[plan] = follow_steps(problem, flawed.workflow.steps, settings.parameters).success
+            chances = follow_steps(problem, flawed.workflow.steps, settings.parameters, texts_of(task))
+            by_plan[plan] = chances.success
     return settings, by_plan

@@ -112,6 +112,12 @@ def render_mcp_task(workflow: Workflow, templates: PromptTemplates | None = None
     return text
 
 
+def mcp_task_start(text: str) -> int | None:
+    """Return where the `<mcp_task>` element of a text begins; None if it holds none."""
+    opening = _OPENING.search(text)
+    return None if opening is None else opening.start()
+
+
 def parse_mcp_task(text: str) -> Workflow:
     """Read the workflow in an `<mcp_task>` element; what follows from the workflow itself is not looked at.
 

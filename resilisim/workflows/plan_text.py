@@ -166,6 +166,12 @@ def read_compact_steps(text: str) -> list[PlannedStep]:
     return steps
 
 
+def plan_start(text: str) -> int | None:
+    """Return where the plan of a prompt begins, in Markdown or in the compact style; None if it holds none."""
+    starts = [match.start() for match in (_STEP_LINE.search(text), _PLAN.search(text)) if match is not None]
+    return min(starts, default=None)
+
+
 def _usual_value(name: str, inputs: Mapping[str, Any], before: str | None) -> Any:
     """Return what a parameter of which only the name is stated is passed."""
     if name in inputs:

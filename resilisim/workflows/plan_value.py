@@ -22,10 +22,11 @@ from resilisim.tasks import Task
 from resilisim.tool_library import ToolLibrary, default_library
 from resilisim.tool_library.parameters import accepts
 from resilisim.tool_library.retrieval import default_retriever
-from resilisim.workflows.flaws import FLAW_METHODS, SEVERITIES, Perturber
-from resilisim.workflows.flaws.flaw import tool_similarity
+from resilisim.workflows.flaws import SEVERITIES, Perturber
+from resilisim.workflows.flaws.flaw import STRESSORS, tool_similarity
 from resilisim.workflows.flaws.perturber import Program, with_clones
 from resilisim.workflows.planner import resolve_planner
+from resilisim.workflows.references import texts_of, undone_steps
 from resilisim.workflows.workflow import Step, Workflow
 
 KEPT_RESULTS = 65536
@@ -36,7 +37,7 @@ FlawKey = tuple[str, str, str]  # flaw type, method, severity
 # The plan without a flaw, as a row of the table.
 SOUND: FlawKey = ("none", "none", "none")
 FLAW_KEYS: tuple[FlawKey, ...] = tuple(
-    (flaw, method, severity) for flaw, methods in FLAW_METHODS.items() for method in methods for severity in SEVERITIES
+    (flaw, method, severity) for flaw, methods in STRESSORS.items() for method in methods for severity in SEVERITIES
 )
 
 
@@ -65,10 +66,22 @@ class PlanCosts:
         return asdict(self)
 
 
-def follow_steps(problem: Problem, steps: Sequence[Step], mode: str = "strict") -> Obedience:
+def done_steps(steps: Sequence[Step], data: Sequence[str] = ()) -> list[Step]:
+    """Return the steps whose calls are made: those that refer to no result that is not there.
+
+    The `data` are texts of the task, in which what looks like a reference is none.
+    """
+    undone = undone_steps([step.parameters for step in steps], data)
+    return [step for index, step in enumerate(steps) if index not in undone]
+
+
+def follow_steps(
+    problem: Problem, steps: Sequence[Step], mode: str = "strict", data: Sequence[str] = ()
+) -> Obedience:
     """Return the chances of following a plan to the letter, limits of its steps and refused calls included.
 
-    `mode` is how parameters of calls are checked.
+    `mode` is how parameters of calls are checked. A step that cannot be done, because of what it refers to
+    (`workflows.references`), is passed over; the `data` are texts of the task, in which nothing is a reference.
 
     Raises:
         InvalidInputError: A tool is not in the library.
@@ -85,6 +98,7 @@ def follow_steps(problem: Problem, steps: Sequence[Step], mode: str = "strict") 
         >>> abs(success - plan.predicted_success_probability) < 1e-12
         True
     """
+    steps = done_steps(steps, data)
     refused = [not accepts(problem.library[step.tool], step.parameters, mode) for step in steps]
     return obey_plan(problem, *_numbers(problem.library, steps, refused))
 
@@ -118,8 +132,9 @@ class CostCalculator:
         self._obeyed = functools.lru_cache(maxsize=KEPT_RESULTS)(obey_plan)
         self._refused: dict[int, tuple[Step, bool]] = {}
 
-    def costs(self, required_tools: Sequence[str], steps: Sequence[Step]) -> PlanCosts:
-        """Return the costs of a plan for a task."""
+    def costs(self, required_tools: Sequence[str], steps: Sequence[Step], data: Sequence[str] = ()) -> PlanCosts:
+        """Return the costs of a plan for a task; the `data` are texts of the task, in which nothing is a reference."""
+        steps = done_steps(steps, data)
         problem = build_problem(self.library, required_tools, self.law, self.rules)
         obeyed = self._obeyed(problem, *_numbers(self.library, steps, [self._is_refused(step) for step in steps]))
         return PlanCosts(obeyed.success, obeyed.coverage, self._ceiling(problem))
@@ -172,6 +187,7 @@ def program_costs(
         (0.0, 0.498, 0.993)
     """
     law, rules = law or BENCHMARK, rules or EndRules()
+    steps = done_steps(steps)
     names: list[str] = []  # of steps, each call of the reference under a name of its own
     own = Program.of(Workflow("", tuple(reference), "", 1.0), library).workflow.tools
     known: dict[str, str] = {}  # name of each call, by its words
@@ -254,7 +270,7 @@ def flaw_cost_table(
     """Compute the costs of every flaw, method and severity, drawn with a seed, in the plan of every task.
 
     Returns:
-        The row of the sound plans, then one for each of the 42 flaws; means over no task are NaN, and so are intervals
+        The row of the sound plans, then one for each of the 54 flaws (`FLAW_KEYS`); means over no task are NaN, and so are intervals
         over fewer than two.
     """
     rows: dict[FlawKey, list[tuple[PlanCosts, PlanCosts, int]]] = {key: [] for key in (SOUND, *FLAW_KEYS)}
@@ -302,8 +318,9 @@ class _Maker:
         flaws = [(flaw, severity, method) for flaw, method, severity in FLAW_KEYS]
         for _, flawed_plan in self._perturber.carried(sound, required, flaws, self._seed):
             key = (flawed_plan.flaw.type, flawed_plan.flaw.method, flawed_plan.flaw.severity)
-            flawed[key] = (self._costs.costs(required, flawed_plan.workflow.steps), len(flawed_plan.edits))
-        return TaskCosts(self._costs.costs(required, sound.steps), flawed)
+            costs = self._costs.costs(required, flawed_plan.workflow.steps, texts_of(task))
+            flawed[key] = (costs, len(flawed_plan.edits))
+        return TaskCosts(self._costs.costs(required, sound.steps, texts_of(task)), flawed)
 
 
 def _row(key: FlawKey, num_tasks: int, carried: Sequence[tuple[PlanCosts, PlanCosts, int]]) -> FlawCostRow:

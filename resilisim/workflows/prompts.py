@@ -19,8 +19,14 @@ from resilisim.tool_library import Tool, ToolLibrary
 from resilisim.tool_library.parameters import ParameterMode
 from resilisim.workflows.flaws import FLAW_TYPES, FlawedWorkflow, Perturber
 from resilisim.workflows.flaws.flaw import DEFAULT_SEVERITY, FlawRefusal, check_flaw
-from resilisim.workflows.mcp_task import read_mcp_task_steps, render_mcp_task
-from resilisim.workflows.plan_text import read_compact_steps, read_markdown_steps, render_compact_plan, render_plan
+from resilisim.workflows.mcp_task import mcp_task_start, read_mcp_task_steps, render_mcp_task
+from resilisim.workflows.plan_text import (
+    plan_start,
+    read_compact_steps,
+    read_markdown_steps,
+    render_compact_plan,
+    render_plan,
+)
 from resilisim.workflows.templating import (
     PromptTemplates,
     escape_line,
@@ -346,6 +352,11 @@ def parse_steps(text: str) -> list[PlannedStep]:
     which none of ours does, is read by its element; an element that is not well-formed counts as none.
     """
     return read_mcp_task_steps(text) or read_compact_steps(text) or read_markdown_steps(text)
+
+
+def text_before_plan(text: str) -> str:
+    """Return what stands in a prompt before its plan, in whatever form that is; the whole text if it holds none."""
+    return text[: min(place for place in (mcp_task_start(text), plan_start(text), len(text)) if place is not None)]
 
 
 def parse_work_order(text: str) -> str:

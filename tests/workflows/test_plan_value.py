@@ -17,7 +17,8 @@ from resilisim.tool_library import Parameter, Tool, ToolLibrary
 from resilisim.tool_library.parameters import check_parameters
 from resilisim.workflows import ExactPlanner, Step
 from resilisim.workflows import plan_value as module
-from resilisim.workflows.flaws import FLAW_METHODS, SEVERITIES, FlawedWorkflow, Perturber
+from resilisim.workflows.flaws import SEVERITIES, FlawedWorkflow, Perturber
+from resilisim.workflows.flaws.flaw import STRESSORS
 from resilisim.workflows.plan_value import SOUND, CostCalculator, PlanCosts, costs_of_tasks, flaw_cost_table
 
 LIBRARY = ToolLibrary(
@@ -134,7 +135,7 @@ def test_a_row_is_the_mean_over_the_tasks_that_carry_the_flaw():
     done = []
     rows = flaw_cost_table(TASKS, seed=5, progress=done.append)
     assert sum(done) == len(TASKS)
-    assert len(rows) == 1 + sum(len(methods) for methods in FLAW_METHODS.values()) * len(SEVERITIES)
+    assert len(rows) == 1 + sum(len(methods) for methods in STRESSORS.values()) * len(SEVERITIES)
     planner, perturber, costs = ExactPlanner(), Perturber(), CostCalculator()
     plans = [(task.required_tools, planner.plan(task)) for task in TASKS]
     for row in rows[1::7]:

@@ -30,7 +30,8 @@ from resilisim.evaluation.robustness.profile_result import ProfileResult
 from resilisim.evaluation.robustness.profiling import ProfileInterrupted, plan_profile
 from resilisim.evaluation.run.progress import QUIET_SECONDS, Progressing
 from resilisim.reporting.profile import profile_tables, write_profile_page
-from resilisim.workflows.flaws import FLAW_TYPES, SEVERITIES
+from resilisim.workflows.flaws import SEVERITIES
+from resilisim.workflows.flaws.flaw import STRESSORS
 
 
 def _varied(what: str, default: str) -> Any:
@@ -102,7 +103,7 @@ def profile(
         axis or AXES,
         reliability or DEFAULT_RELIABILITIES,
         turns or DEFAULT_TURNS,
-        flaw or FLAW_TYPES,
+        flaw or tuple(STRESSORS),
         severity or SEVERITIES,
         strength or DEFAULT_STRENGTHS,
     )

@@ -41,7 +41,7 @@ from resilisim.simulator.tool_status import SUCCEEDED
 from resilisim.tasks.searches import Searches
 from resilisim.tool_library import ToolLibrary
 from resilisim.tool_library.parameters import accepts, check_parameters
-from resilisim.workflows.flaws.methods import as_json
+from resilisim.workflows.flaws.flaw import as_json
 from resilisim.workflows.workflow import PlannedStep, Step
 
 IDENTITY_TOLERANCE = 1e-9
@@ -344,11 +344,20 @@ class FlawedPlan:
             limits = flaw.get("limits") or [(None, None)] * len(flaw["plan"])
             shown = [_limited(tool, *pair) for tool, pair in zip(flaw["plan"], limits, strict=True)]
             self._sound = _Reader(sound_steps(shown, edits))
+            # Whoever does the plan to the letter passes over what cannot be done.
+            undone = {edit["where"]["step"] - 1 for edit in edits if edit["what"] == "undone"}
+            places = [place for place in range(len(shown)) if place not in undone]
+            shown = [shown[place] for place in places]
             # Of each parameter that was changed: place of the step, name, value before, JSON text now (None: dropped).
             self._changes = [
-                (edit["where"]["step"] - 1, edit["where"]["parameter"], json.loads(edit["before"]), edit["after"])
+                (
+                    places.index(edit["where"]["step"] - 1),
+                    edit["where"]["parameter"],
+                    json.loads(edit["before"]),
+                    edit["after"],
+                )
                 for edit in edits
-                if edit["what"] in ("parameter_changed", "parameter_dropped")
+                if edit["what"] in ("parameter_changed", "parameter_dropped") and edit["where"]["step"] - 1 in places
             ]
         except (KeyError, TypeError, ValueError, IndexError) as error:
             raise InvalidInputError(f"the edits of a flawed plan cannot be undone: {error!r}") from error

@@ -51,6 +51,7 @@ from resilisim.statistics.estimates import (
 from resilisim.tasks import Task
 from resilisim.tool_library import ToolLibrary
 from resilisim.workflows.plan_value import follow_steps
+from resilisim.workflows.references import texts_of
 from resilisim.workflows.planner import resolve_planner
 
 BoolArray = NDArray[np.bool_]
@@ -138,9 +139,10 @@ def obedience(
     flawed = {cell: np.full(len(tasks), np.nan) for cell in cells}
     for place, task in enumerate(tasks):
         workflow, problem = planner.plan(task), _problem(task, settings, library)
-        sound[place] = follow_steps(problem, workflow.steps, settings.parameters).success
+        texts = texts_of(task)
+        sound[place] = follow_steps(problem, workflow.steps, settings.parameters, texts).success
         for (flaw, severity, _), carried in perturber.carried(workflow, task.required_tools, names):
-            chance = follow_steps(problem, carried.workflow.steps, settings.parameters).success
+            chance = follow_steps(problem, carried.workflow.steps, settings.parameters, texts).success
             flawed[flaw, severity][place] = chance
         on_task(1)
     return sound, flawed

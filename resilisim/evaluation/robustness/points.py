@@ -35,7 +35,8 @@ from resilisim.run_folder import (
     write_file_atomically,
 )
 from resilisim.tasks import Task
-from resilisim.workflows.flaws import FLAW_TYPES, SEVERITIES
+from resilisim.workflows.flaws import SEVERITIES
+from resilisim.workflows.flaws.flaw import STRESSORS
 from resilisim.workflows.prompts import FLAWED, SEPARATOR
 
 PROFILE_NAME: Final = "profile.json"
@@ -119,7 +120,7 @@ class ProfilePoints:
         return ProfilePoints(
             reliability=tuple(sorted({*self.reliability, *earlier.reliability})),
             turns=tuple(sorted({*self.turns, *earlier.turns})),
-            flaws=tuple(flaw for flaw in FLAW_TYPES if flaw in flaws),
+            flaws=tuple(flaw for flaw in STRESSORS if flaw in flaws),
             severities=self.severities or earlier.severities,
             parts=tuple(part for part in PART_AXES if part in parts),
             strengths=tuple(sorted({*self.strengths, *earlier.strengths})),
@@ -181,7 +182,7 @@ def check_points(
     return ProfilePoints(
         tuple(sorted(set(map(_reliability, _listed("reliability", reliabilities))))) if RELIABILITY in wanted else (),
         tuple(sorted(set(map(_turns, _listed("turns", turns))))) if TURNS in wanted else (),
-        _names("flaw", flaws, FLAW_TYPES) if has_flaws else (),
+        _names("flaw", flaws, tuple(STRESSORS)) if has_flaws else (),
         _names("severity", severities, SEVERITIES) if has_flaws else (),
         parts,
         tuple(sorted(set(map(_strength, _listed("strength", strengths))))) if parts else (),

@@ -56,7 +56,8 @@ from resilisim.evaluation.run.store import read_records
 from resilisim.tasks import Task
 from resilisim.tasks.searches import all_searches_needed
 from resilisim.tool_library import ToolLibrary
-from resilisim.workflows.flaws import FLAW_TYPES, SEVERITIES
+from resilisim.workflows.flaws import SEVERITIES
+from resilisim.workflows.flaws.flaw import STRESSORS
 
 # What of a run's arguments all runs of a profile have in common.
 _COMMON = ("benchmark", "environment", "library", "policies", "prompts", "seeds", "tasks")
@@ -221,7 +222,7 @@ def profile(
     axes: str | Iterable[str] = AXES,
     bases: Iterable[float] = DEFAULT_RELIABILITIES,
     turns: Iterable[int] = DEFAULT_TURNS,
-    flaws: str | Iterable[str] = FLAW_TYPES,
+    flaws: str | Iterable[str] = tuple(STRESSORS),
     severities: str | Iterable[str] = SEVERITIES,
     strengths: Iterable[float] = DEFAULT_STRENGTHS,
     **options: Unpack[ProfileOptions],
@@ -241,7 +242,7 @@ def profile(
             ("rate_limit", "outage", "broken", "corrupt", "drift", "error_kinds", "latency").
         bases: Success probabilities of a tool whose dependencies have succeeded.
         turns: Numbers of turns.
-        flaws: Flaw types.
+        flaws: Flaw types, and "argument_passing"; all eight if omitted.
         severities: Severities of each flaw.
         strengths: Strengths of each part of the law, from 0 to 1 (`points.law_at`).
         **options: Those of `plan_profile`: `prompts`, `standard`, `library`, `workers`, `model`, `record_texts`,

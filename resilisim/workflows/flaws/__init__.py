@@ -1,4 +1,7 @@
-"""Flawed workflows: seven flaw types, two methods each, three severities, seeded, with a list of what was changed."""
+"""Flawed workflows: seven flaw types, two methods each, three severities, seeded, with a list of what was changed.
+
+An eighth stressor, `argument_passing`, breaks how a plan passes results on, by four methods.
+"""
 
 from __future__ import annotations
 

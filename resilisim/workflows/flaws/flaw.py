@@ -8,6 +8,7 @@ alike two tools are in meaning (S) and in function (F).
 from __future__ import annotations
 
 import functools
+import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -38,6 +39,12 @@ FLAW_METHODS: Mapping[str, tuple[str, str]] = {
     "semantic_drift": ("semantic_mismatch", "progressive_drift"),
 }
 FLAW_TYPES: tuple[str, ...] = tuple(FLAW_METHODS)
+# What stresses a plan: the seven flaws, which are drawn where none is named, and how arguments are passed.
+ARGUMENT_PASSING = "argument_passing"
+STRESSORS: Mapping[str, tuple[str, ...]] = {
+    **FLAW_METHODS,
+    ARGUMENT_PASSING: ("malformed_reference", "nested_reference", "missing_reference", "forward_reference"),
+}
 SEVERITIES = ("light", "moderate", "severe")
 DEFAULT_SEVERITY = "moderate"
 
@@ -53,12 +60,13 @@ EDIT_KINDS = (
     "removed",
     "inserted",
     "duplicated",
+    "undone",  # the step cannot be done, because of what it refers to
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Flaw:
-    """The name of a flaw: one of `FLAW_TYPES`, one of its two methods, one of `SEVERITIES`."""
+    """The name of a flaw: one of `STRESSORS`, one of its methods, one of `SEVERITIES`."""
 
     type: str
     method: str
@@ -102,7 +110,8 @@ class FlawedWorkflow:
     """A workflow with a flaw in it.
 
     Attributes:
-        original: The workflow that it was made from.
+        original: The workflow that it was made from; where arguments are passed in a wrong way, the same with its
+            references to results by number.
         workflow: The flawed one. Its `planner` and `predicted_success_probability` are those of the original: what the
             plan claims, not what it is worth.
         flaw: The flaw's name.
@@ -148,7 +157,8 @@ class FlawRefusal:
 
     def __str__(self) -> str:
         """Return the refusal as one line."""
-        return f"{self.instance_id} cannot carry {self.type} ({self.method or 'either method'}): {self.reason}"
+        any_method = "either method" if self.type in FLAW_METHODS else "any method"
+        return f"{self.instance_id} cannot carry {self.type} ({self.method or any_method}): {self.reason}"
 
 
 def check_flaw(flaw_type: str, severity: str, method: str | None = None) -> None:
@@ -157,12 +167,12 @@ def check_flaw(flaw_type: str, severity: str, method: str | None = None) -> None
     Raises:
         InvalidInputError: An unknown flaw type, severity or method; the text gives the nearest valid name.
     """
-    if flaw_type not in FLAW_METHODS:
-        raise unknown_name("flaw", flaw_type, FLAW_TYPES)
+    if flaw_type not in STRESSORS:
+        raise unknown_name("flaw", flaw_type, tuple(STRESSORS))
     if severity not in SEVERITIES:
         raise unknown_name("severity", severity, SEVERITIES)
-    if method is not None and method not in FLAW_METHODS[flaw_type]:
-        raise unknown_name("method", method, FLAW_METHODS[flaw_type], f"flaw {flaw_type!r}")
+    if method is not None and method not in STRESSORS[flaw_type]:
+        raise unknown_name("method", method, STRESSORS[flaw_type], f"flaw {flaw_type!r}")
 
 
 def num_edits(severity: str, num_sites: int) -> int:
@@ -360,6 +370,18 @@ class PlanView:
             "alternatives": tuple(ranked[: len(step.alternatives)]),
             "expected_outcome": expected_outcome(tool),
         }
+
+
+def set_parameter(steps: list[Step], index: int, original: int, name: str, value: Any) -> Edit:
+    """Pass another value in a step that has its place in the original plan."""
+    parameters = steps[index].parameters
+    steps[index] = replace(steps[index], parameters={**parameters, name: value})
+    return Edit("parameter_changed", index + 1, original + 1, name, as_json(parameters[name]), as_json(value))
+
+
+def as_json(value: Any) -> str:
+    """Return a parameter's value as it stands in edits."""
+    return json.dumps(value, ensure_ascii=False, sort_keys=True)
 
 
 def tool_before(steps: Sequence[Step], index: int) -> str | None:

@@ -1,4 +1,4 @@
-"""The fourteen methods that put flaws into plans, two for each flaw type.
+"""The methods that put flaws into plans, two for each flaw type, and with them those of `argument_passing`.
 
 Order: steps that stand before what they should follow. Misuse and drift: other tools in the place of required ones.
 Parameters: required ones that are missing, and values that a tool refuses. Missing steps: plans from which something
@@ -8,7 +8,6 @@ next one can read. What steps say of each other is kept consistent, so that no t
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +20,9 @@ from numpy.typing import NDArray
 from resilisim.seeding import Draws
 from resilisim.tool_library import Parameter, Tool
 from resilisim.tool_library.parameters import accepts
-from resilisim.workflows.flaws.flaw import Change, Edit, PlanView, num_edits, tool_before
+from resilisim.workflows.flaws.argument_passing import REFERENCE_METHODS
+from resilisim.workflows.flaws.flaw import Change, Edit, PlanView, as_json, num_edits, set_parameter, tool_before
+from resilisim.workflows.references import referred_tool
 from resilisim.workflows.steps import FLOWING_PARAMETERS, RESULT_KEY, RESULT_TEXT, UNSTATED_TEXT, reference
 from resilisim.workflows.workflow import Step
 
@@ -212,7 +213,7 @@ def type_mismatch(plan: PlanView, severity: str, draws: Draws) -> Change | str:
     for index, name in _chosen(required, optional, severity, draws):
         wrong = _wrong_values(plan.tool(index), name, steps[index].parameters[name])
         if wrong:
-            edits.append(_set_parameter(steps, index, index, name, draws.choice(wrong)))
+            edits.append(set_parameter(steps, index, index, name, draws.choice(wrong)))
     if not edits:
         return "no parameter of a step can have a value that its tool would refuse"
     return Change(tuple(steps), tuple(edits))
@@ -223,18 +224,6 @@ def _wrong_values(tool: Tool, name: str, value: Any) -> list[Any]:
     parameter = next(parameter for parameter in tool.parameters if parameter.name == name)
     candidates = [*_of_another_type(value), *_out_of_range(parameter)]
     return [candidate for candidate in candidates if not accepts(tool, {name: candidate})]
-
-
-def _set_parameter(steps: list[Step], index: int, original: int, name: str, value: Any) -> Edit:
-    """Pass another value in a step that has its place in the original plan."""
-    parameters = steps[index].parameters
-    steps[index] = replace(steps[index], parameters={**parameters, name: value})
-    return Edit("parameter_changed", index + 1, original + 1, name, as_json(parameters[name]), as_json(value))
-
-
-def as_json(value: Any) -> str:
-    """Return a parameter's value as it stands in edits."""
-    return json.dumps(value, ensure_ascii=False, sort_keys=True)
 
 
 def _sites(plan: PlanView) -> tuple[list[Site], list[Site]]:
@@ -404,7 +393,7 @@ def _insert(
                 value = step.parameters[name]
                 if referred_tool(value) == plan.steps[index - 1].tool:
                     instead = refer_to(value, inserted[-1])
-                    edits.append(_set_parameter(steps, len(steps) - 1, index, name, instead))
+                    edits.append(set_parameter(steps, len(steps) - 1, index, name, instead))
     return Change(tuple(steps), tuple(edits))
 
 
@@ -435,7 +424,7 @@ def format_mismatch(plan: PlanView, severity: str, draws: Draws) -> Change | str
         value = _in_format(plan.tool(index), name, giver.tool, kind)
         steps[index - 1] = replace(giver, expected_outcome=outcome)
         edits.append(Edit("outcome_changed", index, index, None, giver.expected_outcome, outcome))
-        edits.append(_set_parameter(steps, index, index, name, value))
+        edits.append(set_parameter(steps, index, index, name, value))
     return Change(tuple(steps), tuple(edits))
 
 
@@ -461,15 +450,6 @@ def _in_format(tool: Tool, name: str, giver: str, kind: str) -> Any:
 
 
 _TWICE = re.compile(r"(?<![\w.-])([\w.-]+) and \1(?![\w.-])")
-
-
-def referred_tool(value: Any) -> str | None:
-    """Return the tool whose result a parameter's value refers to, or None if it refers to none."""
-    if isinstance(value, str) and value.startswith(RESULT_TEXT):
-        return value.removeprefix(RESULT_TEXT)
-    if isinstance(value, Mapping) and list(value) == [RESULT_KEY]:
-        return str(value[RESULT_KEY])
-    return None
 
 
 def refer_to(value: Any, tool: str | None) -> Any:
@@ -498,7 +478,7 @@ def redirect(
         for name, value in step.parameters.items():
             tool = referred_tool(value)
             if tool is not None and tool in results:
-                edit = _set_parameter(changed, index, origins[index], name, refer_to(value, results[tool]))
+                edit = set_parameter(changed, index, origins[index], name, refer_to(value, results[tool]))
                 edits += [edit] if index not in replaced else []
         reason = _renamed(step.reason, reasons)
         if reason != step.reason:
@@ -517,7 +497,7 @@ def _renamed(text: str, names: Mapping[str, str]) -> str:
     return _TWICE.sub(r"\1", renamed) if renamed != text else text
 
 
-METHODS: Mapping[str, Method] = {
+_OF_FLAWS: Mapping[str, Method] = {
     method.__name__: method
     for method in (
         swap,
@@ -536,3 +516,4 @@ METHODS: Mapping[str, Method] = {
         progressive_drift,
     )
 }
+METHODS: Mapping[str, Method] = {**_OF_FLAWS, **REFERENCE_METHODS}

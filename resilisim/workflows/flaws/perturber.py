@@ -23,9 +23,11 @@ from resilisim.seeding import Draws
 from resilisim.simulator.end_rules import EndRules
 from resilisim.tool_library import ToolLibrary, default_library
 from resilisim.tool_library.parameters import accepts
+from resilisim.workflows.flaws.argument_passing import references_problem
 from resilisim.workflows.flaws.flaw import (
+    ARGUMENT_PASSING,
     DEFAULT_SEVERITY,
-    FLAW_METHODS,
+    STRESSORS,
     Change,
     Flaw,
     FlawedWorkflow,
@@ -35,7 +37,8 @@ from resilisim.workflows.flaws.flaw import (
     check_flaw,
     tool_similarity,
 )
-from resilisim.workflows.flaws.methods import METHODS, is_verifying, referred_tool
+from resilisim.workflows.flaws.methods import METHODS, is_verifying
+from resilisim.workflows.references import by_number, referred_tool
 from resilisim.workflows.workflow import Step, Workflow
 
 FlawNames = tuple[str, str, str | None]  # flaw type, severity, and method if it is not to be drawn
@@ -71,6 +74,7 @@ class Perturber:
         self.rules = rules or EndRules()
         self._similarity = functools.cache(similarity or self._by_retrieval)
         self._last_plan: PlanView | None = None
+        self._last_by_number: tuple[Workflow, Workflow] | None = None
         self._last_draws: dict[tuple[object, ...], _RepeatedDraws] = {}
 
     def perturb(
@@ -90,10 +94,10 @@ class Perturber:
         Args:
             workflow: A sound workflow: one that runs no tool twice.
             required_tools: The task's required tools, in order.
-            flaw_type: One of `FLAW_TYPES`.
+            flaw_type: One of `FLAW_TYPES`, or "argument_passing", for which the plan refers to results by number.
             severity: One of `SEVERITIES`.
-            method: One of the type's two methods. If omitted it is drawn from the seed, and the other one is taken
-                where the first can do nothing.
+            method: One of the type's methods. If omitted it is drawn from the seed, and another one is taken where
+                that can do nothing.
             seed: Another seed makes other choices.
 
         Returns:
@@ -106,6 +110,7 @@ class Perturber:
         """
         check_flaw(flaw_type, severity, method)
         instance_id = workflow.instance_id
+        workflow = self._as_carrier(workflow, flaw_type)
         plan = self._plan(workflow, required_tools)
         unsound = _unsoundness(plan)
         if unsound is not None:
@@ -154,6 +159,14 @@ class Perturber:
             refusals.append(flawed)
         return refusals[0]
 
+    def _as_carrier(self, workflow: Workflow, flaw_type: str) -> Workflow:
+        """Return a workflow as a flaw is put into it; the same one for the flaws of one that are made in a row."""
+        if flaw_type != ARGUMENT_PASSING:
+            return workflow
+        if self._last_by_number is None or self._last_by_number[0] is not workflow:
+            self._last_by_number = workflow, by_number(workflow)
+        return self._last_by_number[1]
+
     def _plan(self, workflow: Workflow, required_tools: Sequence[str]) -> PlanView:
         """Return what the methods look at; the flaws of one workflow are mostly made one after the other."""
         known, required = self._last_plan, tuple(required_tools)
@@ -171,9 +184,9 @@ class Perturber:
     def _candidates(self, instance_id: str, flaw_type: str, method: str | None, seed: int) -> tuple[str, ...]:
         if method is not None:
             return (method,)
-        first, second = FLAW_METHODS[flaw_type]
-        drawn_second = Draws("resilisim/flaw-method", seed, instance_id, flaw_type).below(2) == 1
-        return (second, first) if drawn_second else (first, second)
+        methods = STRESSORS[flaw_type]
+        drawn = Draws("resilisim/flaw-method", seed, instance_id, flaw_type).below(len(methods))
+        return (*methods[drawn:], *methods[:drawn])
 
     def _by_retrieval(self) -> ToolSimilarity:
         from resilisim.tool_library.retrieval import default_retriever
@@ -323,6 +336,12 @@ def _discontinuity_problem(flaw: Flaw, steps: Sequence[Step], plan: PlanView) ->
     return _usefulness_problem(extra, plan)
 
 
+def _passing_problem(flaw: Flaw, steps: Sequence[Step], plan: PlanView) -> str | None:
+    if not _differ_only_in(("parameters",), steps, plan):
+        return "changes more than parameters"
+    return references_problem(flaw, steps, plan)
+
+
 def _usefulness_problem(extra: Iterable[Step], plan: PlanView) -> str | None:
     useful = [step.tool for step in extra if step.tool in plan.tools_of_use]
     return f"adds {useful[0]}, which is of use" if useful else None
@@ -365,6 +384,7 @@ _CHECKS: Mapping[str, Callable[[Flaw, Sequence[Step], PlanView], str | None]] = 
     "redundant_operation": _redundancy_problem,
     "logic_discontinuity": _discontinuity_problem,
     "semantic_drift": _tools_problem,
+    ARGUMENT_PASSING: _passing_problem,
 }
 
 

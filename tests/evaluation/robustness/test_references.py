@@ -19,7 +19,8 @@ from resilisim.simulator.law import Law
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import benchmark_tasks
 from resilisim.tool_library import default_library
-from resilisim.workflows.flaws import FLAW_METHODS, FLAW_TYPES, SEVERITIES
+from resilisim.workflows.flaws import SEVERITIES
+from resilisim.workflows.flaws.flaw import STRESSORS
 from resilisim.workflows.plan_value import costs_of_tasks
 from tests.evaluation.toy_policies import toy_tasks
 
@@ -87,14 +88,14 @@ def test_a_task_that_cannot_be_solved_is_named() -> None:
 
 def test_obedience_in_strict_mode_is_what_flaws_cost() -> None:
     tasks = list(benchmark_tasks()[:12])
-    cells = [(flaw, severity) for flaw in FLAW_TYPES for severity in SEVERITIES]
+    cells = [(flaw, severity) for flaw in STRESSORS for severity in SEVERITIES]
     sound, flawed = obedience(tasks, replace(STANDARD, parameters="strict"), LIBRARY, cells, ignore)
     env = ConversationEnv(parameters="strict")
     for place, (task, costs) in enumerate(zip(tasks, costs_of_tasks(tasks), strict=True)):
         assert sound[place] == costs.sound.obey
         for flaw, severity in cells:
-            either = [costs.flawed.get((flaw, method, severity)) for method in FLAW_METHODS[flaw]]
-            if either == [None, None]:
+            either = [costs.flawed.get((flaw, method, severity)) for method in STRESSORS[flaw]]
+            if not any(either):
                 assert np.isnan(flawed[flaw, severity][place])
                 continue
             # The very flaw that the prompt of an episode shows.

@@ -110,7 +110,9 @@ def _check_claim(edit, old, new, source):
         assert (edit.before, edit.after, edit.step) == (was.tool, None, len(kept_before) + 1)
         return
     assert now is not None
-    if edit.what == "inserted":
+    if edit.what == "undone":
+        assert (edit.step, edit.original_step, edit.before, edit.after) == (edit.step, edit.step, now.tool, None)
+    elif edit.what == "inserted":
         assert (edit.original_step, edit.before, edit.after) == (None, None, now.tool)
         assert all(step.tool != now.tool for step in old)
     elif edit.what == "duplicated":
