@@ -105,10 +105,13 @@ def test_show_draws_a_flaw_that_the_plan_can_carry(command):
 
 def test_costs_are_ordered_by_severity(command):
     rows = command("tasks", "prompts", "costs", "--tasks", 40, "--json").json()
-    assert len(rows) == 43
+    assert len(rows) == 1 + 3 * (2 * 7 + 4)
     assert rows[0]["flaw"] == "none"
     for light, moderate, severe in zip(rows[1::3], rows[2::3], rows[3::3], strict=True):
         assert [light["severity"], moderate["severity"], severe["severity"]] == ["light", "moderate", "severe"]
+        if light["method"] == "nested_reference":  # which can be resolved
+            assert [row["harmless"] for row in (light, moderate, severe)] == [1.0] * 3
+            continue
         assert light["obey_coverage"] > moderate["obey_coverage"] > severe["obey_coverage"]
         assert light["obey"] >= moderate["obey"] >= severe["obey"]
         assert light["harmless"] == 0.0
