@@ -75,9 +75,7 @@ def done_steps(steps: Sequence[Step], data: Sequence[str] = ()) -> list[Step]:
     return [step for index, step in enumerate(steps) if index not in undone]
 
 
-def follow_steps(
-    problem: Problem, steps: Sequence[Step], mode: str = "strict", data: Sequence[str] = ()
-) -> Obedience:
+def follow_steps(problem: Problem, steps: Sequence[Step], mode: str = "strict", data: Sequence[str] = ()) -> Obedience:
     """Return the chances of following a plan to the letter, limits of its steps and refused calls included.
 
     `mode` is how parameters of calls are checked. A step that cannot be done, because of what it refers to

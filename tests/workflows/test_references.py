@@ -95,7 +95,9 @@ VALUES = st.recursive(
     st.one_of(
         st.integers(-1, 9),
         st.text(alphabet=string.ascii_letters + " {}[]_0123456789", max_size=12),
-        st.builds("{}result of step {}{}".format, st.sampled_from(["", "x "]), st.integers(0, 6), st.sampled_from(["", "]"])),
+        st.builds(
+            "{}result of step {}{}".format, st.sampled_from(["", "x "]), st.integers(0, 6), st.sampled_from(["", "]"])
+        ),
         st.builds(lambda number: {"result_of": f"step {number}"}, st.integers(0, 6)),
         st.builds(lambda word: {"result_of": word}, st.sampled_from([None, "step", "reader", 4])),
     ),

@@ -133,6 +133,5 @@ def references_problem(flaw: Flaw, steps: Sequence[Step], plan: PlanView) -> str
 
 
 REFERENCE_METHODS: Mapping[str, Callable[[PlanView, str, Draws], Change | str]] = {
-    method.__name__: method
-    for method in (malformed_reference, nested_reference, missing_reference, forward_reference)
+    method.__name__: method for method in (malformed_reference, nested_reference, missing_reference, forward_reference)
 }

@@ -187,9 +187,7 @@ def test_a_step_that_is_passed_over_is_logged_with_its_reason(caplog):
 
 
 def test_of_a_user_that_speaks_of_steps_nothing_is_a_reference():
-    prompt = (
-        'The result of step 5 is needed.\n\n1. Execute read\n   - Parameters: {"source": "the result of step 5"}'
-    )
+    prompt = 'The result of step 5 is needed.\n\n1. Execute read\n   - Parameters: {"source": "the result of step 5"}'
     policy = make_policy("plan-follower")
     policy.reset(prompt, {"turns_left": 5})
     assert policy.act(prompt, {"turns_left": 5}) == '<tool_call>read {"source": "the result of step 5"}</tool_call>'
@@ -272,7 +270,10 @@ def test_any_plan_that_passes_results_on_carries_it(forms, severity, method, see
         Tool(f"t{place}", "A tool.", (Parameter("data", "object", required=False), Parameter("source", required=False)))
         for place in range(len(forms))
     )
-    values = {"data": lambda name: {"data": {"result_of": name}}, "source": lambda name: {"source": f"result of {name}"}}
+    values = {
+        "data": lambda name: {"data": {"result_of": name}},
+        "source": lambda name: {"source": f"result of {name}"},
+    }
     steps = tuple(
         Step(f"t{place}", values[form](f"t{place - 1}") if place and form in values else {})
         for place, form in enumerate(forms)

@@ -9,7 +9,13 @@ from resilisim.simulator.end_rules import EndRules
 from resilisim.tool_library import Parameter, Tool, ToolLibrary
 from resilisim.workflows import Step, Workflow
 from resilisim.workflows.flaws import SEVERITIES, FlawedWorkflow, Perturber
-from resilisim.workflows.flaws.flaw import ARGUMENT_PASSING, STRESSORS, FlawRefusal, ToolSimilarity, functional_equivalence
+from resilisim.workflows.flaws.flaw import (
+    ARGUMENT_PASSING,
+    STRESSORS,
+    FlawRefusal,
+    ToolSimilarity,
+    functional_equivalence,
+)
 from resilisim.workflows.plan_value import CostCalculator
 from resilisim.workflows.steps import step_parameters
 
