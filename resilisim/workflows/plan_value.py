@@ -268,7 +268,7 @@ def flaw_cost_table(
     """Compute the costs of every flaw, method and severity, drawn with a seed, in the plan of every task.
 
     Returns:
-        The row of the sound plans, then one for each of the 54 flaws (`FLAW_KEYS`); means over no task are NaN, and so are intervals
+        The row of the sound plans, then one for each of `FLAW_KEYS`; means over no task are NaN, and so are intervals
         over fewer than two.
     """
     rows: dict[FlawKey, list[tuple[PlanCosts, PlanCosts, int]]] = {key: [] for key in (SOUND, *FLAW_KEYS)}

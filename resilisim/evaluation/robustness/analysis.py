@@ -51,8 +51,8 @@ from resilisim.statistics.estimates import (
 from resilisim.tasks import Task
 from resilisim.tool_library import ToolLibrary
 from resilisim.workflows.plan_value import follow_steps
-from resilisim.workflows.references import texts_of
 from resilisim.workflows.planner import resolve_planner
+from resilisim.workflows.references import texts_of
 
 BoolArray = NDArray[np.bool_]
 Cell = tuple[str, str]  # flaw and severity

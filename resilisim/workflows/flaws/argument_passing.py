@@ -2,7 +2,7 @@
 
 A reference that cannot be read, that stands within a value, that names a step that does not exist, or one that comes
 later. They are put into a plan that refers to its steps by number (`workflows.references.by_number`), which is worth
-what the plan itself is worth. A nested reference can be resolved by whoever looks into values, so it costs them nothing.
+what the plan itself is worth. A nested reference can be resolved by whoever looks into values, and costs them nothing.
 """
 
 from __future__ import annotations

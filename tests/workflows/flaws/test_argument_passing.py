@@ -167,7 +167,7 @@ def test_the_plan_follower_succeeds_as_often_as_it_costs(method):
 
 def test_whoever_mends_a_reference_loses_nothing():
     for method in METHODS:
-        task, one = flawed(method, "severe")[7]
+        task, _ = flawed(method, "severe")[7]
         rows = [
             explore("repairing-follower", [task], prompt, parameters="strict").rows[0]
             for prompt in ("optimal", f"flawed:argument_passing:severe:{method}")
@@ -250,8 +250,8 @@ def test_forgeries_are_found_out(method, parse, expected):
 
 
 def test_plans_that_pass_nothing_on_refuse_it_and_say_why():
-    alone = perturber().perturb(Workflow("t", (Step("network_fetcher", {"source": "a"}),), "x", 1.0), ["network_fetcher"],
-                                ARGUMENT_PASSING)  # fmt: skip
+    workflow = Workflow("t", (Step("network_fetcher", {"source": "a"}),), "x", 1.0)
+    alone = perturber().perturb(workflow, ["network_fetcher"], ARGUMENT_PASSING)
     assert isinstance(alone, FlawRefusal)
     assert str(alone).startswith("t cannot carry argument_passing (any method): no step passes on the result")
     broken = Workflow("t", (READ, replace(PARSE, parameters={"data": {"result_of": "step 7"}})), "x", 1.0)

@@ -112,5 +112,5 @@ def test_any_workflow_is_flawed_as_it_is_called_or_refused(data, library, seed):
             check_edits(one)
             found = calculator.costs(required, one.workflow.steps)
             assert found.deviate == sound.deviate
-            # A certain tool may cost nothing to repeat; nothing that a flaw does can help, but to pass over a useless step.
+            # A certain tool may cost nothing to repeat; what a flaw does cannot help, but for useless steps undone.
             assert flaw == ARGUMENT_PASSING or found.obey <= sound.obey + 1e-12
