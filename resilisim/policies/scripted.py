@@ -203,8 +203,8 @@ class PlanFollower:
     It reads nothing but the prompt and the replies. Parameters that the plan gives are
     passed; those that cannot be read are logged as a warning, with their words, and the step is run without any. A
     step that refers to the result of one that does not exist, comes later or is not done is logged and passed over.
-    Where the prompt holds no plan, it makes one of the top results of one search for each ordered step, and stops searching
-    when every further turn is needed to run what was found.
+    Where the prompt holds no plan, it makes one of the top results of one search for each ordered step, and stops
+    searching when every further turn is needed to run what was found.
 
     What it keeps between messages is replaced and never changed, so that a copy goes on by itself.
     """
