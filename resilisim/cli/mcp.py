@@ -18,6 +18,7 @@ import typer
 from resilisim.bounds import Seconds, Seed, Turns
 from resilisim.cli import options
 from resilisim.cli.output import command_group, note
+from resilisim.envs.manners import ways_by_code
 from resilisim.envs.settings import RULE_NAMES, EnvironmentSettings
 from resilisim.errors import InvalidInputError, count_of, import_extra
 from resilisim.injection.call import InjectedFailure
@@ -26,7 +27,7 @@ from resilisim.injection.inject_options import Raises
 from resilisim.integrations.mcp.host import EPISODE_PATH, LOOPBACK, SESSION_PATH
 from resilisim.integrations.mcp.server import CLIENT_NAME, ServedRun, serve_http
 from resilisim.integrations.mcp.server import serve as serve_stdio
-from resilisim.options import OUTPUT_GROUP
+from resilisim.options import OUTPUT_GROUP, options_of
 from resilisim.redaction import keep_secret, without_credentials
 from resilisim.seeding import EVALUATION_SALT
 
@@ -35,6 +36,7 @@ SERVED = (
     *RULE_NAMES,
     *options.LAW,
     "force",
+    "fails_by",
     "planner",
     "parameters",
     "prompt_style",
@@ -159,6 +161,7 @@ def serve(
         episode_seconds=episode_timeout,
     )
     if http is None and host is None:
+        _check_cut(ways_by_code(environment.fails_by, "--fails-by").values(), is_http=False)
         serve_stdio(run)
         return
     address, port = _address(http or "127.0.0.1:0", host)
@@ -243,12 +246,7 @@ def proxy(
     ] = False,
     fails_by: Annotated[
         list[str] | None,
-        typer.Option(
-            "--fails-by",
-            metavar="[CODE=]HOW",
-            help="How failed calls come to the client: hang or hang:SECONDS (no answer for a minute, or so long), cut "
-            "(the connection is cut; over HTTP); for all codes, or for one: TIMEOUT=hang. Else as the tool's error.",
-        ),
+        typer.Option("--fails-by", metavar="[CODE=]HOW", help=options_of(EnvironmentSettings)["fails_by"].option.help),
     ] = None,
     name: NameOption = CLIENT_NAME,
 ) -> None:
@@ -299,17 +297,14 @@ def proxy(
 
 def _manners(texts: Sequence[str], is_http: bool) -> Raises:
     """Return how failures come to a client, by code or for all."""
-    manners: dict[str, str] = {}
-    for text in texts:
-        code, _, how = text.rpartition("=")
-        if how == "cut" and not is_http:
-            raise InvalidInputError("--fails-by cut needs connections of their own for each call: expected --http")
-        if how.partition(":")[0] not in ("hang", "cut"):
-            raise InvalidInputError(f"--fails-by is {text!r:.80}: expected hang, hang:SECONDS or cut, or CODE=hang")
-        manners[code] = how
-    if "" in manners and len(manners) > 1:
-        raise InvalidInputError("--fails-by says how every failure comes, and how one code does: expected one of them")
-    return manners.get("", manners) if manners else InjectedFailure
+    ways = ways_by_code(texts, "--fails-by")
+    _check_cut(ways.values(), is_http)
+    return ways.get(None) or {code: way for code, way in ways.items() if code is not None} or InjectedFailure
+
+
+def _check_cut(ways: Iterable[str], is_http: bool) -> None:
+    if "cut" in ways and not is_http:
+        raise InvalidInputError("--fails-by cut needs connections of their own for each call: expected --http")
 
 
 def headers_of(lines: Sequence[str]) -> dict[str, str]:

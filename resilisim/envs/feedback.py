@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from resilisim.envs.reply import ENDINGS, Progress
 from resilisim.errors import InvalidInputError
 from resilisim.simulator.episode import Event
-from resilisim.simulator.law import TICKS_PER_SECOND
+from resilisim.simulator.law import TICKS_PER_SECOND, Law
 from resilisim.simulator.problem import Problem, is_awaiting_closing
 from resilisim.simulator.state import EpisodeState
 from resilisim.simulator.tool_status import SUCCEEDED
 from resilisim.tool_library import Parameter, Tool
-from resilisim.tool_library.tool import DEPENDENCY_ERROR
+from resilisim.tool_library.tool import DEPENDENCY_ERROR, standard_error_specs
 
 _CALL_HINT = {
     "text": "Use <tool_search>query</tool_search>, <tool_info>name</tool_info> or <tool_call>name</tool_call>, one a "
@@ -99,6 +99,17 @@ def format_reply(problems: Sequence[str], calling: str, offers_wait: bool = Fals
     lines = [f"Error: {line}" for line in _shortened(problems)]
     hint = f"{_CALL_HINT[calling]} {_WAIT_HINT[calling]}" if offers_wait else _CALL_HINT[calling]
     return "\n".join(["The message could not be read.", *lines, hint])
+
+
+_CODES_OF_PARTS: Final = ("RATE_LIMIT_ERROR", "SERVICE_UNAVAILABLE", "TIMEOUT")
+
+
+def codes_of(law: Law) -> set[str]:
+    """Return the codes of failures that a law can draw."""
+    codes = {*standard_error_specs(), *_CODES_OF_PARTS, *law.errors}
+    if law.error_kinds is not None:
+        codes |= {*law.error_kinds.input_codes, *law.error_kinds.access_codes}
+    return codes
 
 
 def progress(problem: Problem, state: EpisodeState, num_ignored: int, finish: str) -> Progress:

@@ -23,6 +23,7 @@ from typing import Any, Final, Literal, NamedTuple, Protocol, Self, TypeVar
 
 from resilisim.chat import ChatReply, TokenUsage, ToolCall
 from resilisim.envs.conversation import ConversationEnv
+from resilisim.envs.manners import ANSWERED, Manner
 from resilisim.envs.protocol import WAIT_FUNCTION, AssistantMessage, call_text, finish_message, native_call, native_text
 from resilisim.envs.reply import CallResult, Info, Reply, public_info
 from resilisim.envs.session_tools import SessionTool, as_tool, given_arguments
@@ -518,6 +519,14 @@ class Session:
         """The score (level, and the criteria that held); None before the end."""
         score: dict[str, Any] | None = self._info.get("score")
         return score
+
+    @property
+    def manner(self) -> Manner:
+        """How the failure of the last call comes to a client, if it was one of the law's."""
+        execution = self._info.get("execution")
+        if execution is None or execution["success"] or execution.get("real"):
+            return ANSWERED
+        return self._env.settings.manner(execution["error"])
 
     @property
     def rewards(self) -> list[float]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict, Unpack, ca
 from annotated_types import Ge, Le
 
 from resilisim.bounds import Share, Turns
+from resilisim.envs.manners import ANSWERED, Manner, check_codes, manner_of, ways_by_code
 from resilisim.errors import MAX_TURNS, InvalidInputError, shown_value
 from resilisim.options import check_options, option, options_of, with_options
 from resilisim.seeding import EVALUATION_SALT
@@ -71,6 +72,7 @@ class OptionsButPlanner(TypedDict, total=False):
     reward: Reward
     world: str | None
     force: Sequence[str]
+    fails_by: Sequence[str]
 
 
 class EnvironmentOptions(OptionsButPlanner, total=False):
@@ -221,6 +223,13 @@ class EnvironmentSettings(LawOptions):
         group=LAW_GROUP,
         metavar="TOOL#NUMBER=RESULT",
     )
+    fails_by: tuple[str, ...] = option(
+        (),
+        "How failed calls come to a client over MCP: hang or hang:SECONDS (no answer for a minute, or so long), or cut "
+        "(the connection is cut; over HTTP); for all codes, or for one: TIMEOUT=hang. Else as the tool's error.",
+        group=LAW_GROUP,
+        metavar="[CODE=]HOW",
+    )
 
     def __post_init__(self) -> None:
         """Refuse values that no episode could be played with."""
@@ -244,6 +253,7 @@ class EnvironmentSettings(LawOptions):
 
             check_terse(self.calling, self.parameters, self.world is not None)
         self._settle_law()
+        self._check_manners()
         if self.world is not None and not isinstance(self.law, str):
             self.law.check_world()
         self.rules()
@@ -261,6 +271,19 @@ class EnvironmentSettings(LawOptions):
                 f"parameters is 'ignore' under the law {law.name!r:.100}, whose errors of the input ask for other "
                 "parameters: expected lenient or strict"
             )
+
+    def _check_manners(self) -> None:
+        if self.fails_by:
+            from resilisim.envs.feedback import codes_of
+
+            codes = [code for code in ways_by_code(self.fails_by, "fails_by") if code is not None]
+            check_codes(codes, codes_of(self.failure_model()), "fails_by")
+
+    def manner(self, code: str) -> Manner:
+        """Return how a failure comes to a client over MCP."""
+        ways = ways_by_code(self.fails_by, "fails_by")
+        way = ways.get(code) or ways.get(None)
+        return ANSWERED if way is None else manner_of(way, "fails_by")
 
     def with_options(self, **options: Unpack[EnvironmentOptions]) -> EnvironmentSettings:
         """Return settings in which some options have other values.
@@ -288,9 +311,10 @@ class EnvironmentSettings(LawOptions):
             values["law"] = self.law.to_mapping()
         if self.world is None:
             del values["world"]
-        values["force"] = list(self.force)
-        if not self.force:
-            del values["force"]
+        for name in ("force", "fails_by"):
+            values[name] = list(getattr(self, name))
+            if not values[name]:
+                del values[name]
         return values
 
     def retriever(self, library: ToolLibrary) -> Retriever:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias, cast, get_args
 
+from resilisim.envs.feedback import codes_of
+from resilisim.envs.manners import Manner, check_codes, manner_of
 from resilisim.errors import InvalidInputError, one_line, shown_value, unknown_name
 from resilisim.injection.call import InjectedFailure, Raiser
 from resilisim.injection.promises import kind_of
 from resilisim.inputs import validated
 from resilisim.simulator import Law, LostAnswer
 from resilisim.simulator.goal import Counts
-from resilisim.tool_library.tool import standard_error_specs
 
 # When failures come, in short: before the function has run, or after it, when its answer alone is lost.
 Fail = Literal["before", "after"]
@@ -114,25 +115,7 @@ Raise: TypeAlias = type[Exception] | Callable[[InjectedFailure], Exception] | st
 Raises: TypeAlias = Raise | Mapping[str, Raise]
 
 
-@dataclass(frozen=True, slots=True)
-class Manner:
-    """How failures come to the caller other than by an answer.
-
-    Attributes:
-        hang_seconds: How long there is no answer at all, unless the caller gives up before.
-        is_cut: Whether the connection is cut.
-    """
-
-    hang_seconds: float = 0.0
-    is_cut: bool = False
-
-
-ANSWERED: Final = Manner()
-HANG_SECONDS: Final = 60.0
-_MOST_HANG: Final = 86_400.0
-
 _SAMPLE: Final = InjectedFailure("function", "TIMEOUT", "Operation timed out")
-_CODES_OF_PARTS: Final = ("RATE_LIMIT_ERROR", "SERVICE_UNAVAILABLE", "TIMEOUT")
 
 
 def raiser_of(raises: Raises, law: Law) -> Raiser:
@@ -143,23 +126,9 @@ def raiser_of(raises: Raises, law: Law) -> Raiser:
     """
     if not isinstance(raises, Mapping):
         return _tried(raises, "raises")
-    check_codes(raises, law)
+    check_codes(raises, codes_of(law), "raises")
     by_code = {code: _tried(each, _place_of(code)) for code, each in raises.items()}
     return lambda failure: by_code[failure.code](failure) if failure.code in by_code else failure
-
-
-def check_codes(raises: Mapping[str, Any], law: Law) -> None:
-    """Refuse a code that the law cannot draw.
-
-    Raises:
-        InvalidInputError: The line gives the nearest one.
-    """
-    codes = {*standard_error_specs(), *_CODES_OF_PARTS, *law.errors}
-    if law.error_kinds is not None:
-        codes |= {*law.error_kinds.input_codes, *law.error_kinds.access_codes}
-    for code in raises:
-        if code not in codes:
-            raise unknown_name("code", code, sorted(codes), "raises")
 
 
 def manners_of(raises: Raises) -> Mapping[str | None, Manner]:
@@ -177,17 +146,7 @@ def _place_of(code: str | None) -> str:
 
 
 def _manner(text: str, where: str) -> Manner:
-    word, colon, seconds = text.partition(":")
-    if word == "cut" and not colon:
-        return Manner(is_cut=True)
-    if word == "hang":
-        try:
-            number = float(seconds) if colon else HANG_SECONDS
-        except ValueError:
-            number = 0.0
-        if 0.0 < number <= _MOST_HANG:
-            return Manner(hang_seconds=number)
-    raise InvalidInputError(f"{where} is {text!r:.80}: expected a class of exceptions, 'hang', 'hang:SECONDS' or 'cut'")
+    return manner_of(text, where, "a class of exceptions, ")
 
 
 def _tried(raises: Any, where: str) -> Raiser:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, get_args
 
+from resilisim.envs.manners import ANSWERED, Manner
 from resilisim.envs.session import EpisodeEnded
 from resilisim.errors import ExactLimitError, Fault, InvalidInputError, StoreError, count_of, one_line, unknown_name
 from resilisim.evaluation.episode.attribution import loss_label, totals_of, worth_of
@@ -33,7 +34,7 @@ from resilisim.injection.call import (
 )
 from resilisim.injection.call_arguments import LONGEST_ARGUMENTS, CallArguments
 from resilisim.injection.folder import CALL_SCHEMA, UNKNOWN_END, InjectionFolder
-from resilisim.injection.inject_options import ANSWERED, Fail, Manner, with_lost_answers
+from resilisim.injection.inject_options import Fail, with_lost_answers
 from resilisim.policies.base import call_message
 from resilisim.provenance import content_hash
 from resilisim.run_folder import OpenLine

@@ -19,7 +19,7 @@ from resilisim.envs.conversation import ConversationEnv
 from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import ExactLimitError, InvalidInputError, shown_value, unknown_name
 from resilisim.evaluation.episode.texts import RECORD_TEXTS, RecordTexts
-from resilisim.evaluation.run.contestants import AgentSpec, PolicySpec
+from resilisim.evaluation.run.contestants import MCP_PLAYER, AgentSpec, Contestant, PolicySpec
 from resilisim.policies.function_agent import AGENT_PREFIX
 from resilisim.policies.registry import COMMAND_PREFIX
 from resilisim.simulator import build_problem
@@ -190,6 +190,26 @@ def check_record_texts(value: object) -> RecordTexts | None:
     if value is not None and value not in RECORD_TEXTS:
         raise unknown_name("record_texts", str(value), RECORD_TEXTS, "record_texts")
     return cast("RecordTexts | None", value)
+
+
+def check_fails_by(
+    environment: EnvironmentSettings,
+    player: Contestant | None,
+    agents: Sequence[PolicySpec],
+    options: Mapping[str, Any],
+) -> None:
+    """Refuse another way than answers for failures to come where nobody plays over MCP.
+
+    Raises:
+        InvalidInputError: Nobody does.
+    """
+    ways = options.get("fails_by", environment.fails_by)
+    programs = [each for each in agents if isinstance(each, str) and each.startswith(COMMAND_PREFIX)]
+    if ways and not programs and (player is None or player.policy != MCP_PLAYER):
+        raise InvalidInputError(
+            f"fails_by is {shown_value(ways, 80)}: expected none, as nobody plays over MCP (--agent-command, or "
+            "resilisim mcp serve)"
+        )
 
 
 def check_solvable(tasks: Sequence[Task], environment: ConversationEnv) -> None:

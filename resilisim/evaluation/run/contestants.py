@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias, cast
+from typing import Annotated, Any, Final, TypeAlias, cast
 
 from annotated_types import Ge, Le
 
@@ -45,6 +45,9 @@ class Contestant:
     policy: PolicySpec
     name: str  # in records; unlike all others of the run
     model: str | None = None  # the default model of an LLM agent, as it was spelt
+
+
+MCP_PLAYER: Final = "mcp"  # the policy of a contestant who plays from outside, over MCP
 
 
 @dataclass(frozen=True, slots=True)

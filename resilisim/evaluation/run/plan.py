@@ -24,6 +24,7 @@ from resilisim.evaluation.episode.texts import RecordTexts
 from resilisim.evaluation.run.arguments import (
     TaskSpec,
     check_agents,
+    check_fails_by,
     check_policies,
     check_prompts,
     check_record_texts,
@@ -241,6 +242,7 @@ class RunPlan:
         if player is not None or agent_specs:
             environment = environment.for_functions()
             options["protocol"] = "native"
+        check_fails_by(environment, player, agent_specs, options)
         environment, tasks_of_world = in_world(environment.with_options(**options), tasks, options)
         with AT_WORK.on("loading tasks"):
             used, models = library_in(environment, library), check_models(model)

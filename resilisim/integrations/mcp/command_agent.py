@@ -87,6 +87,7 @@ class CommandAgent:
             raise
         finally:
             session.close()
+            host.release()
             self._hosts.forget(name)
         return agent_part(session, self.name)
 

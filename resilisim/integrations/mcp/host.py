@@ -13,12 +13,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
+from resilisim.envs.manners import ANSWERED, Manner
 from resilisim.envs.session import EpisodeEnded, Session
 from resilisim.errors import InvalidInputError, ResiliSimError, import_extra, unknown_name
 
 EPISODE_PATH: Final = "/episodes/{name}/mcp"  # protocol 2026-07-28 has no HTTP sessions, so each episode has a URL
 SESSION_PATH: Final = "/mcp"  # one address for session after session, each the next episode
 WORK_ORDER: Final = "work_order"  # the prompt that says what there is to do
+TASK: Final = "resilisim.task"  # where the scope of an HTTP request holds what answers it
 START: Final = "episode_start"
 FINISH: Final = "episode_finish"
 LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
@@ -32,11 +34,12 @@ logging.getLogger("mcp").addHandler(logging.NullHandler())
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a client is told: words, and the same as JSON if there is more to it."""
+    """What a client is told: words, and the same as JSON if there is more to it; a failure may come in another way."""
 
     text: str
     is_error: bool = False
     data: Mapping[str, Any] | None = None
+    manner: Manner = ANSWERED
 
 
 class EpisodeHost:
@@ -79,21 +82,29 @@ class EpisodeHost:
         self._session: Session | None = None
         self._is_told = True  # whether the end of the episode was told
         self._deadline: asyncio.TimerHandle | None = None
+        self._over = asyncio.Event()  # set when the episode is over: whoever hangs need not hang on
         self._order = asyncio.Lock()  # calls that arrive at once are served in order of arrival
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> Answer:
-        """Answer a call of a tool."""
+        """Answer a call of a tool; one that hangs keeps no other waiting."""
         async with self._order:
-            try:
-                if name == START:
-                    return await self._start(arguments)
-                if name == FINISH:
-                    return self._finish(arguments)
-                if name not in self._names:
-                    raise unknown_name("tool", name[:100], self._names)
-                return await self._call(self._called[name], arguments)
-            except ResiliSimError as error:
-                return Answer(" ".join(str(error).split()), is_error=True)
+            answer, over = await self._answer(name, arguments), self._over
+        if answer.manner.hang_seconds:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(over.wait(), answer.manner.hang_seconds)
+        return answer
+
+    async def _answer(self, name: str, arguments: Mapping[str, Any]) -> Answer:
+        try:
+            if name == START:
+                return await self._start(arguments)
+            if name == FINISH:
+                return self._finish(arguments)
+            if name not in self._names:
+                raise unknown_name("tool", name[:100], self._names)
+            return await self._call(self._called[name], arguments)
+        except ResiliSimError as error:
+            return Answer(" ".join(str(error).split()), is_error=True)
 
     def leave(self) -> None:
         """End what is under way, because the client is gone: without finishing, it has stopped."""
@@ -140,7 +151,7 @@ class EpisodeHost:
     def take(self, session: Session) -> Session:
         """Make a session the episode that is played, and return it."""
         session.tell_finish(f"the tool {FINISH}")
-        self._session = session
+        self._session, self._over = session, asyncio.Event()
         self._is_told = False
         if self._seconds is not None:
             loop = asyncio.get_running_loop()
@@ -156,11 +167,11 @@ class EpisodeHost:
         try:
             result = await session.acall(name, arguments)
         except EpisodeEnded:
-            raise InvalidInputError(self._over()) from None
+            raise InvalidInputError(self._why_over()) from None
         if session.ended:
             self._end("finished")
         # No structured content: some clients show their model that alone, and the words say more.
-        return Answer(result, not result.ok)
+        return Answer(result, not result.ok, manner=session.manner)
 
     def _finish(self, arguments: Mapping[str, Any]) -> Answer:
         for name in arguments:
@@ -170,17 +181,22 @@ class EpisodeHost:
         if session is None:
             raise InvalidInputError(f"no episode has begun: call {START} first")
         if session.score is None and session.ended:
-            raise InvalidInputError(self._over())
+            raise InvalidInputError(self._why_over())
         session.finish(arguments.get("answer"))  # one that the environment has ended has its score all the same
         self._end("finished")
         score = session.score or {}
         return Answer(json.dumps(score), data=score)
 
-    def _over(self) -> str:
+    def _why_over(self) -> str:
         then = f"{START} begins the next one" if self._repeats else f"{FINISH} tells its score"
         return f"the episode is over: {then}"
 
+    def release(self) -> None:
+        """Let whoever hangs go."""
+        self._over.set()
+
     def _end(self, how: str) -> None:
+        self.release()
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
@@ -265,6 +281,8 @@ def mcp_server(find: Callable[[str], EpisodeHost]) -> Any:
             answer = await host_of(context).call(params.name, params.arguments or {})
         except ResiliSimError as error:  # no place for another episode
             answer = Answer(" ".join(str(error).split()), is_error=True)
+        if answer.manner.is_cut and context.request is not None:
+            context.request.scope[TASK].cancel()  # a response that ends in its middle makes the server hang up
         content = [types.TextContent(type="text", text=_encodable(answer.text))]
         data = None if answer.data is None else dict(answer.data)
         return types.CallToolResult(content=content, is_error=answer.is_error, structured_content=data)
@@ -386,6 +404,7 @@ async def listening(
     """
     uvicorn: Any = import_extra("uvicorn", "serving MCP clients needs", "mcp")
     bound = _bound_socket(host, port)
+    app = _WithTask(app)
     if token is not None:
         app = _WithToken(app, token)
     config = uvicorn.Config(app, log_level="critical", access_log=False, timeout_graceful_shutdown=1)
@@ -414,6 +433,18 @@ def _bound_socket(host: str, port: int) -> socket.socket:
         listening.close()
         raise InvalidInputError(f"cannot listen on {host}:{port}: {error}") from error
     return listening
+
+
+class _WithTask:
+    """An application whose requests know the task that answers them, so that they can be cut (`TASK`)."""
+
+    def __init__(self, app: Any) -> None:
+        self._app = app
+
+    async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
+        """Pass a request on."""
+        scope[TASK] = asyncio.current_task()
+        await self._app(scope, receive, send)
 
 
 class _WithToken:

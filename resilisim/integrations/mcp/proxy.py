@@ -53,7 +53,7 @@ from resilisim.errors import InfrastructureError, InvalidInputError, ResiliSimEr
 from resilisim.injection.call import Outcome
 from resilisim.injection.folder import InjectionFolder
 from resilisim.injection.injected_episode import InjectionSettings
-from resilisim.integrations.mcp.host import EPISODE_PATH, LOOPBACK, SESSION_PATH, listening
+from resilisim.integrations.mcp.host import EPISODE_PATH, LOOPBACK, SESSION_PATH, TASK, listening
 from resilisim.integrations.mcp.http_transport import AnsweringTransport
 from resilisim.integrations.mcp.relay import Relay
 from resilisim.integrations.mcp.server import on_signals
@@ -64,7 +64,6 @@ from resilisim.tool_library import ToolLibrary
 
 _IDLE_SECONDS: Final = 30 * 60  # after which a session over HTTP that nobody has closed is over
 _REQUEST: Final = "resilisim.request"  # where the scope of an HTTP request holds the id of its message
-_TASK: Final = "resilisim.task"  # where it holds what answers it
 _DISCOVER: Final = "server/discover"
 _CONNECT_SECONDS: Final = 30.0
 _LONGEST_REASON: Final = 300
@@ -464,7 +463,7 @@ class _Url:
                         if isinstance(metadata, ServerMessageMetadata):
                             metadata.request_context.scope[_REQUEST] = message.id
                             self._unanswered[message.id] = metadata.on_request_unanswered
-                            self._handling[message.id] = metadata.request_context.scope[_TASK]
+                            self._handling[message.id] = metadata.request_context.scope[TASK]
                     await self.connection.relay.from_agent(message)
                     if isinstance(message, JSONRPCNotification) and message.method == "notifications/cancelled":
                         request = request_id((message.params or {}).get("requestId"))
@@ -548,7 +547,7 @@ class ProxyEpisodes:
         if url is None:
             await _refusal(f"no session {name or session!r:.100} is open", 404)(scope, receive, send)
             return
-        url.used, scope[_TASK] = time.monotonic(), asyncio.current_task()
+        url.used = time.monotonic()
         if request.method == "DELETE" and session is None:
             await self._close(name, url)
             await Response(status_code=200)(scope, receive, send)

@@ -27,7 +27,7 @@ from resilisim.evaluation.episode.play import Judging
 from resilisim.evaluation.episode.record import FailureRecord
 from resilisim.evaluation.episode.texts import stored
 from resilisim.evaluation.run.arguments import check_prompts, check_solvable
-from resilisim.evaluation.run.contestants import Contestant
+from resilisim.evaluation.run.contestants import MCP_PLAYER, Contestant
 from resilisim.evaluation.run.plan import PlannedEpisode, RunPlan
 from resilisim.evaluation.run.store import RunStore, begun
 from resilisim.integrations.mcp.host import LOOPBACK, EpisodeHost, Hosts, http_server, mcp_server
@@ -84,7 +84,7 @@ class Episodes:
             tasks=run.tasks,
             prompts=run.prompts,
             seeds=run.seeds,
-            player=Contestant("mcp", run.name),
+            player=Contestant(MCP_PLAYER, run.name),
             environment=run.environment,
             library=run.library,
         )

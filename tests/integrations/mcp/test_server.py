@@ -37,7 +37,7 @@ from resilisim.policies.function_agent import AgentFailed
 from resilisim.simulator.scoring import rescore
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import find_task
-from resilisim.tool_library import Tool, ToolLibrary
+from resilisim.tool_library import Tool, ToolLibrary, default_library
 from tests.guards import WAITING_SECONDS
 
 TASK = "task_c64444cae27fab46"
@@ -383,6 +383,58 @@ def test_programs_play_and_what_breaks_them_is_lost(tmp_path: Path, python: list
     assert (slow.num_episodes, told.first) == (1, "the agent took longer than 0.5 seconds")
     with pytest.raises(InvalidInputError, match="expected a program that can be started"):
         evaluate(agents="command:no-such-program-anywhere", tasks=1)
+
+
+IMPATIENT = """
+import asyncio, os
+from mcp import Client
+
+async def main():
+    async with Client(os.environ["RESILISIM_MCP_URL"]) as client:
+        for name in CALLS:
+            while True:
+                try:
+                    result = await client.call_tool(name, {}, read_timeout_seconds=1.0)
+                except Exception as error:
+                    print(type(error).__name__)
+                    continue
+                if not result.is_error:
+                    break
+
+asyncio.run(main())
+"""
+
+
+def test_failures_of_a_program_hang_or_cut_its_connection_and_its_goal_stands_under_a_law_with_parts(
+    tmp_path: Path, python: list[str]
+) -> None:
+    tools = ["file_operations_scanner", "network_fetcher"]
+    program = tmp_path / "program.py"
+    program.write_text(IMPATIENT.replace("CALLS", repr(tools)))
+    agent = f"command:{shlex.join(python)} {program}"
+    task = {**find_task(TASK).to_mapping(), "instance_id": "two", "required_tools": tools}
+    law = {"base": 0.9, "rate_limit": {"calls": 3, "window": 4}, "broken": {"probability": 0.1}}
+    law_file = tmp_path / "law.json"
+    law_file.write_text(json.dumps(law))
+    settings: dict[str, Any] = {
+        "law": str(law_file),
+        "max_turns": 12,
+        "force": ["file_operations_scanner#1=TIMEOUT", "network_fetcher#1=OPERATION_FAILED"],
+    }
+    ways = ["TIMEOUT=hang", "OPERATION_FAILED=cut"]
+    (record,) = evaluate(agents=agent, tasks=[task], seeds=[3], fails_by=ways, **settings).records()
+    assert record["outcome"] == 1, record["agent"]
+    made = [step["tool"] for step in record["steps"] if step["kind"] == "execute"]
+    with open_session(Task.from_mapping(task, default_library()), 3, **settings) as session:
+        for name in made:
+            session.call(name)
+    same = session.record()
+    assert all(record[name] == same[name] for name in ("outcome", "optimum", "regret", "luck", "losses"))
+    assert [step.get("result") for step in record["steps"]] == [step.get("result") for step in same["steps"]]
+    assert record["steps"][0]["error"] == "TIMEOUT"
+    for refused in ({"fails_by": ["hang"]}, {"fails_by": ["TIMOUT=hang"], "agents": agent}):
+        with pytest.raises(InvalidInputError, match=r"nobody plays over MCP|did you mean 'TIMEOUT'"):
+            evaluate(**{"agents": same_calls, "tasks": 1, **refused})
 
 
 def test_a_child_that_a_program_leaves_behind_keeps_nobody_waiting() -> None:
