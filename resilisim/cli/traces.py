@@ -9,7 +9,7 @@ import typer
 
 from resilisim.bounds import Turns
 from resilisim.cli import options
-from resilisim.cli.mcp import GOAL_GROUP, names_in
+from resilisim.cli.mcp import GOAL_GROUP, ChecksOption, FailOption, GoalOption, checks_in, names_in
 from resilisim.cli.options import output_option
 from resilisim.cli.output import answer, command_group, plain
 from resilisim.errors import InvalidInputError, count_of
@@ -56,11 +56,14 @@ def read(
             rich_help_panel=GOAL_GROUP,
         ),
     ] = None,
+    counts: GoalOption = None,
     any_order: Annotated[bool, typer.Option("--any-order", help="In any order.", rich_help_panel=GOAL_GROUP)] = False,
     once: Annotated[
         str | None,
         typer.Option("--once", metavar="TOOL,TOOL", help="Tools that must not run twice.", rich_help_panel=GOAL_GROUP),
     ] = None,
+    fail: FailOption = None,
+    checks: ChecksOption = None,
     turns: Annotated[
         Turns | None,
         typer.Option(
@@ -78,8 +81,8 @@ def read(
     """
     files = trace_files(paths)
     goal = names_in(required)
-    if (any_order or turns is not None) and not goal:
-        raise InvalidInputError("--any-order and --turns say more of a goal: expected --required")
+    if (any_order or counts or turns is not None) and not goal:
+        raise InvalidInputError("--goal, --any-order and --turns say more of a goal: expected --required")
     with Progressing("files", len(files)) as shown:
         traces = read_traces(files, shown.advance)
     with Progressing("traces", len(traces)) as shown:
@@ -89,8 +92,11 @@ def read(
             law=law,
             library=None if library is None else options.load(library),
             required=goal,
+            goal=counts or "answers",
             ordered=not any_order,
             once=names_in(once),
+            fail=fail or "before",
+            checks=checks_in(checks or ()),
             turns=turns,
             advance=shown.advance,
         )

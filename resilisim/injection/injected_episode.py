@@ -361,10 +361,12 @@ class InjectedEpisode:
         seconds: float,
         opened: OpenCall | None = None,
         corruption: str | None = None,
+        undone: bool = True,
     ) -> InjectedCall:
         """Write down what became of a call; `failure` is the function's own, its kind and its words.
 
-        `corruption` says in which way its answer was made wrong, if it was.
+        `corruption` says in which way its answer was made wrong, if it was; `undone` whether the function's own failure
+        means that it has done nothing.
 
         `opened` is what `open_call` returned, if the call was written down before it was made. A call that was given up
         when the episode ended stays given up.
@@ -393,7 +395,8 @@ class InjectedEpisode:
         if begun.step is not None:
             step = self._steps[begun.step]
             step["success"], step["error"] = became == "ok", error
-        if failure is not None and (drawn.failure is None or (drawn.runs and self._is_tracked(name))):
+        is_own = drawn.failure is None or (drawn.runs and self._is_tracked(name))
+        if failure is not None and undone and is_own:
             self._refuse(begun, failure)
         self.calls.append(call)
         self._write(call, opened or begun.opened)

@@ -260,9 +260,13 @@ class Branch:
             turn = state.counters[TURNS_USED] + 1
             self.points.append(BranchingPoint(name, attempt, turn, tuple(options), taken))
         draw = _timed(problem, state, tool, options[taken][1], key)
+        self._take_in(problem, state, message, tool, draw)
+        return draw, shown_failure(problem, state, tool, draw, _error(problem, state, tool, draw, key), key, errors)
+
+    def _take_in(self, problem: Problem, state: EpisodeState, message: Message, tool: int, draw: Draw) -> None:
+        """Note what has run."""
         if self.unseen:
             self.unseen = problem.dynamics.after(replace(state, hidden=self.unseen), message, tool, draw).hidden
-        return draw, shown_failure(problem, state, tool, draw, _error(problem, state, tool, draw, key), key, errors)
 
     def said(self, tool: str, attempt: int) -> str | None:
         """Return what was said beforehand of a call (`Draws.said`)."""

@@ -38,7 +38,7 @@ def test_names_stand_between_commas_and_those_with_a_comma_in_quotes() -> None:
     ("words", "problem"),
     [
         (["--fails-by", "cut"], "expected --http"),
-        (["--fails-by", "TIMEOUT=hnag"], "expected hang"),
+        (["--fails-by", "TIMEOUT=hnag"], "expected 'hang'"),
         (["--fails-by", "hang", "--fails-by", "TIMEOUT=hang"], "expected one of them"),
         (["--fails-by", "TIMOUT=hang"], "did you mean 'TIMEOUT'"),
     ],

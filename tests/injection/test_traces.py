@@ -439,3 +439,42 @@ def test_a_call_without_an_answer_fits_a_law_that_never_fails(tmp_path: Path) ->
     assert [record["outcome"] for record in result.records] == [1, 1, 1]
     assert (result.law.bases["pay"], max(identity_error(record) for record in result.records)) == (1.0, 0.0)
     assert any(words.startswith("No answer is told of 3 calls") for words in result.faults.untold)
+
+
+@pytest.mark.parametrize("goal", ["answers", "effects"])
+def test_answers_that_were_lost_had_run_or_not_and_v_weighs_the_second_charge(goal: Any, tmp_path: Path) -> None:
+    lost, paid, seen = TracedCall("charge", error="TIMEOUT"), TracedCall("charge"), TracedCall("list_charges")
+    traces = [Trace("again", [lost, paid]), Trace("looked", [lost, seen]), *[Trace(str(i), [paid]) for i in range(8)]]
+    read = {
+        fail: record_traces(
+            traces,
+            tmp_path / fail,
+            required=["charge"],
+            goal=goal,
+            once=["charge"],
+            fail=fail,
+            checks={"charge": "list_charges"},
+            turns=4,
+        )
+        for fail in ("before", "after")
+    }
+    assert read["before"].law.lost_answer is None
+    assert read["after"].law.lost_answer.share == 1.0
+    outcomes = {fail: [record["outcome"] for record in result.records[:3]] for fail, result in read.items()}
+    assert outcomes == {"before": [1, 0, 1], "after": [0, int(goal == "effects"), 1]}
+    again, looked, _ = read["after"].records[:3]
+    if goal == "effects":
+        assert again["steps"][1]["label"] == "ran_again"
+        assert again["regret"] > 0.5
+        assert looked["regret"] == pytest.approx(0.0, abs=1e-9)
+    else:  # whoever has to have the answer of a charge has lost with it
+        assert again["optimum"] < read["before"].records[0]["optimum"]
+    for result in read.values():
+        assert [call["error"] for call in _calls(result.directory) if call["error"] and call["seed"] == 0] == [
+            "TIMEOUT"
+        ]
+        assert "(--fail" in " ".join(result.faults.untold)
+
+
+def _calls(directory: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (directory / "calls.jsonl").read_text().splitlines()]

@@ -14,13 +14,16 @@ from resilisim.evaluation.episode.record import EpisodeRecord
 from resilisim.injection.call_arguments import CallArguments
 from resilisim.injection.folder import CALLS_NAME, UNKNOWN_END, InjectionFolder
 from resilisim.injection.functions import inject
+from resilisim.injection.inject_options import Fail
 from resilisim.injection.injected_episode import InjectedEpisode, InjectionSettings
 from resilisim.injection.law_fit import FittedLaw, fit_law
 from resilisim.injection.traces.faults import Faults, faults_of
 from resilisim.injection.traces.traced import Trace, TracedCall
 from resilisim.provenance import encode_json_line
 from resilisim.run_folder import write_file_atomically
-from resilisim.simulator import FINISH, Law, Message, load_law
+from resilisim.simulator import FINISH, Law, LostAnswer, Message, load_law
+from resilisim.simulator.draws import Branch
+from resilisim.simulator.goal import Counts
 from resilisim.simulator.messages import AGENT_ERROR
 from resilisim.simulator.outcomes import RATE_LIMIT_ERROR, Errors, Failure
 from resilisim.simulator.problem import Problem
@@ -35,16 +38,16 @@ FITTED: Final = "fitted to these traces"
 
 
 @dataclass(slots=True)
-class Recorded:
-    """Draws that a trace tells: each execution brings what it brought there, and nothing hidden is known.
+class Recorded(Branch):
+    """Draws that a trace tells: each execution brings what it brought there.
+
+    Under a law by which answers can be lost, those that were are taken to have been lost after the call had run.
 
     Attributes:
         call: The call that is made next.
     """
 
     call: TracedCall | None = None
-    tells_hidden = False
-    unseen: tuple[int, ...] = ()
 
     def draw(
         self, problem: Problem, state: EpisodeState, tool: int, message: Message, key: tuple[int, int], errors: Errors
@@ -56,11 +59,14 @@ class Recorded:
         """
         assert self.call is not None
         has_passed = self.call.error is None
-        fitting = [pair for pair in problem.dynamics.draws(state, tool, message) if pair[1].passes is has_passed]
+        options = self._options(problem, state, tool, message)
+        fitting = [pair for pair in options if pair[1].passes is has_passed]
         if self.call.error == RATE_LIMIT_ERROR:
             fitting = [pair for pair in fitting if pair[1].result == LIMITED] or fitting
         if not fitting and self.call.error == UNKNOWN_END:  # of which no law knows anything
-            return problem.dynamics.draws(state, tool, message)[0][1], None
+            return options[0][1], None
+        is_lost = self.call.kind == "lost"
+        fitting = [pair for pair in fitting if pair[1].runs is (is_lost or has_passed)] or fitting
         if not fitting:
             became = "answered" if has_passed else f"failed with {self.call.error}"
             raise InvalidInputError(
@@ -68,11 +74,8 @@ class Recorded:
                 "another --law, or none, so that one is fitted"
             )
         _, draw = max(fitting, key=lambda pair: pair[0])
+        self._take_in(problem, state, message, tool, draw)
         return draw, None if has_passed else Failure(str(self.call.error), self.call.words)
-
-    def said(self, tool: str, attempt: int) -> str | None:
-        """Return None: what happened is luck, and nobody has forced it (`Draws.said`)."""
-        return None
 
 
 class _Folder(InjectionFolder):
@@ -113,8 +116,11 @@ def record_traces(
     law: str | float | Path | Law | Mapping[str, Any] | None = None,
     library: ToolLibrary | None = None,
     required: Sequence[str] = (),
+    goal: Counts = "answers",
     ordered: bool = True,
     once: Sequence[str] = (),
+    fail: Fail = "before",
+    checks: Mapping[str, str] | None = None,
     turns: int | None = None,
     advance: Callable[[], None] = lambda: None,
 ) -> ReadTraces:
@@ -126,8 +132,12 @@ def record_traces(
         law: Law by which V* is computed; the one that fits these traces if omitted.
         library: Tools of which more is known, such as what they depend on.
         required: The goal: tools that had to answer. With it each trace is an episode with V*, regret and luck.
+        goal: Whether they had to answer, or to have run ("effects").
         ordered: Whether in this order.
         once: Tools that must not run twice.
+        fail: Whether calls whose answers were lost failed before they ran, or "after" it, which no trace tells. After
+            it the law has the part `lost_answer`, whose share is that of such failures among those that refuse nothing.
+        checks: For tools the one that tells how often they have run.
         turns: Calls that an episode has; those of the longest trace and one more if omitted, at least 10.
         advance: Called after each trace.
 
@@ -145,10 +155,12 @@ def record_traces(
         law = fitted.law
     longest = max(len(trace.calls) for trace in named)
     asked = inject(
-        law=law if isinstance(law, Law) else load_law(law),
+        law=_with_lost_answers(law if isinstance(law, Law) else load_law(law), named, fail),
         required=required,
-        ordered=ordered,
+        goal=goal if required else None,
+        ordered=None if goal == "effects" else ordered,
         once=once if required else (),
+        checks=checks,
         turns=(turns or max(10, longest + 1)) if required else None,
         dependencies=_dependencies(tools, library),
     ).settings
@@ -172,10 +184,22 @@ def record_traces(
         if turns is None:
             faults.untold.append(f"How many calls agents had is not told: V* is that of {asked.turns} (--turns).")
         if any(call.kind == "lost" for trace in named for call in trace.calls):
-            faults.untold.append("Whether a call ran whose answer was lost is not told: V* takes it that it did not.")
+            did = (
+                "did not (--fail after: it did)" if asked.law.lost_answer is None else "did (--fail before: it did not)"
+            )
+            faults.untold.append(f"Whether a call ran whose answer was lost is not told: V* takes it that it {did}.")
     made = {"schema": "resilisim-faults-1", "law": FITTED if fitted else asked.law.name, **faults.to_mapping()}
     write_file_atomically(directory / FAULTS_NAME, (json.dumps(made, indent=1, ensure_ascii=False) + "\n").encode())
     return ReadTraces(directory, asked.law, fitted, faults, tuple(records))
+
+
+def _with_lost_answers(law: Law, traces: Sequence[Trace], fail: Fail) -> Law:
+    """Return a law by which as many answers are lost after the run as traces have lost answers."""
+    if fail == "before" or law.lost_answer is not None:
+        return law
+    kinds = [call.kind for trace in traces for call in trace.calls if not call.is_misuse]
+    failed = [kind for kind in kinds if kind in ("lost", "other")]
+    return replace(law, lost_answer=LostAnswer(failed.count("lost") / len(failed) if failed else 0.0))
 
 
 def replace_names(trace: Trace) -> Trace:
@@ -254,7 +278,8 @@ def _record(
         draws.call = call
         drawn = episode.draw(call.tool, arguments)
         failure = None if call.error is None else (call.error, call.words)
-        episode.settle(call.tool, arguments, drawn, failure, True, call.seconds or 0.0)
+        has_run = drawn.failure is not None and drawn.runs
+        episode.settle(call.tool, arguments, drawn, failure, True, call.seconds or 0.0, undone=not has_run)
     if trace.error is not None:
         episode.end(AGENT_ERROR, "agent_error", trace.error)
     else:
