@@ -8,9 +8,11 @@ import json
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from resilisim.chat.json_answers import json_object_in
+from resilisim.chat.request_options import Fields, with_fields
 from resilisim.chat.types import ChatMessage, ChatModel, ChatReply, ChatRequest, EndpointError, RequestRefusedError
 from resilisim.errors import InfrastructureError, InvalidInputError, one_line
 
@@ -62,8 +64,32 @@ class ModelReport:
         return dataclasses.asdict(self) | {"protocols": list(self.protocols)}
 
 
-async def check_model(model: ChatModel, *, seconds_per_check: float = DEFAULT_SECONDS_PER_CHECK) -> ModelReport:
-    """Try out a model; `InfrastructureError` if it does not answer, not in time or without a text."""
+class _AskedWith:
+    """A model that is asked with other fields than a check has by itself."""
+
+    def __init__(self, model: ChatModel, fields: Fields) -> None:
+        self.name = model.name
+        self._model = model
+        self._fields = fields
+
+    async def complete(self, request: ChatRequest) -> ChatReply:
+        return await self._model.complete(with_fields(request, self._fields))
+
+    async def aclose(self) -> None:
+        await self._model.aclose()
+
+
+async def check_model(
+    model: ChatModel,
+    *,
+    seconds_per_check: float = DEFAULT_SECONDS_PER_CHECK,
+    fields: Fields = MappingProxyType({}),
+) -> ModelReport:
+    """Try out a model; `InfrastructureError` if it does not answer, not in time or without a text.
+
+    `fields` are those of requests that agents will be given, too (`request_options`).
+    """
+    model = _AskedWith(model, fields) if fields else model
     try:
         async with asyncio.timeout(seconds_per_check):
             first = await _first_answer(model)

@@ -120,6 +120,11 @@ class ChatModelSettings:
         "Tokens that a model that runs here reads and writes in one request at most; what it was trained for, at most "
         "8192, if left out.",
     )
+    local_device: str | None = option(
+        None,
+        "Where a model that runs here computes: cpu, cuda, cuda:1, mps; for a GGUF file cpu, or gpu if llama.cpp was "
+        "built for one; cpu if left out.",
+    )
     local_reuse_prompts: bool = option(
         False,
         "Let a model that runs here keep what it has read: many times faster, and answers depend, by rounding, on what "

@@ -7,19 +7,24 @@ all components, or a small extractor stand beside a large planner.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from resilisim.chat.local import local_identity, make_local_model
 from resilisim.chat.middleware import CachingChatModel, ChatModelSettings, RateLimitedChatModel, ResponseCache
-from resilisim.chat.openai import OpenAIChatModel, endpoint_url
+from resilisim.chat.openai import OpenAIChatModel, endpoint_url, split_address
+from resilisim.chat.request_options import (
+    COMPONENT_ROLES,
+    DEFAULT_ROLE,
+    RequestOptions,
+    fields_of,
+    merged,
+    shown_fields,
+    with_fields,
+)
 from resilisim.chat.scripted_models import FileScriptedChatModel, script_identity
-from resilisim.chat.types import ChatModel
+from resilisim.chat.types import ChatModel, ChatRequest
 from resilisim.errors import InvalidInputError, unknown_name
-
-# The components that ask models; each request names its own in `ChatRequest.role`.
-COMPONENT_ROLES = ("planner", "replanner", "extractor", "reasoner", "executor", "reflector", "evaluator", "agent")
-DEFAULT_ROLE = "default"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +40,11 @@ class _Kind:
 
 
 _KINDS: Mapping[str, _Kind] = {
-    "openai": _Kind("openai:gpt-4o-mini", OpenAIChatModel, lambda _, settings: endpoint_url(settings.base_url)),
+    "openai": _Kind(
+        "openai:gpt-4o-mini",
+        OpenAIChatModel,
+        lambda name, settings: endpoint_url(split_address(name)[1] or settings.base_url),
+    ),
     "local": _Kind("local", make_local_model, local_identity, needs_name=False),
     "scripted": _Kind(
         "scripted:replies.jsonl",
@@ -53,7 +62,8 @@ def make_chat_model(
     """Make the chat model that a text names.
 
     Args:
-        spec: `openai:NAME`, NAME being what the endpoint calls its model; `local`, the small model that runs here, or
+        spec: `openai:NAME`, NAME being what the endpoint calls its model, or `openai:NAME@URL` for an endpoint of its
+            own; `local`, the small model that runs here, or
             `local:PATH`, a GGUF file or a folder of a transformers model; `scripted:FILE`, replies from a file.
         settings: How the model is reached; None takes the defaults.
         cache: Where replies are kept; None keeps none.
@@ -94,7 +104,8 @@ def model_identity(spec: str, settings: ChatModelSettings | None = None) -> str:
         MissingExtraError: `local` alone is meant, and the package with its file is not installed.
     """
     kind, name = _parsed(spec)
-    return f"{spec.strip()} at {kind.place(name, settings or ChatModelSettings())}"
+    shown, _ = split_address(spec)
+    return f"{shown} at {kind.place(name, settings or ChatModelSettings())}"
 
 
 def _parsed(spec: str) -> tuple[_Kind, str]:
@@ -116,6 +127,7 @@ class RoleModels:
         default: Who answers the components that have no model of their own.
         by_role: Models of single components.
         names: What tells each model's answers from those of others, by role and "default"; None takes their names.
+        options: Fields of requests, by role and "default", over what agents ask for (`request_options`).
 
     Raises:
         InvalidInputError: A role is unknown.
@@ -124,10 +136,11 @@ class RoleModels:
     default: ChatModel
     by_role: Mapping[str, ChatModel] = field(default_factory=dict)
     names: Mapping[str, str] | None = None
+    options: RequestOptions = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Check the roles and make the mappings read-only."""
-        for role in self.by_role:
+        for role in (*self.by_role, *(role for role in self.options if role != DEFAULT_ROLE)):
             _known(role, "models by role")
         names = {DEFAULT_ROLE: self.default.name, **{role: model.name for role, model in self.by_role.items()}}
         object.__setattr__(self, "by_role", MappingProxyType(dict(self.by_role)))
@@ -135,7 +148,11 @@ class RoleModels:
 
     @classmethod
     def parse(
-        cls, specs: Sequence[str], settings: ChatModelSettings | None = None, cache: ResponseCache | None = None
+        cls,
+        specs: Sequence[str],
+        settings: ChatModelSettings | None = None,
+        cache: ResponseCache | None = None,
+        options: RequestOptions = MappingProxyType({}),
     ) -> RoleModels:
         """Make the models that texts name, with one default model: `["openai:big", "extractor=openai:small"]`.
 
@@ -143,7 +160,7 @@ class RoleModels:
             InvalidInputError: There is a second default model, or what `parse_several` refuses.
             MissingExtraError: A model needs a package that is not installed.
         """
-        made = cls.parse_several(specs, settings, cache)
+        made = cls.parse_several(specs, settings, cache, options)
         if len(made) > 1:
             first, second, *_ = made
             raise InvalidInputError(f"model {second!r} is a second default model, after {first!r}: expected one")
@@ -151,7 +168,11 @@ class RoleModels:
 
     @classmethod
     def parse_several(
-        cls, specs: Sequence[str], settings: ChatModelSettings | None = None, cache: ResponseCache | None = None
+        cls,
+        specs: Sequence[str],
+        settings: ChatModelSettings | None = None,
+        cache: ResponseCache | None = None,
+        options: RequestOptions = MappingProxyType({}),
     ) -> dict[str, RoleModels]:
         """Make the models that texts name, one for each distinct spelling, so that its limits are shared.
 
@@ -160,6 +181,7 @@ class RoleModels:
                 least one.
             settings: How the models are reached.
             cache: Where replies are kept; None keeps none.
+            options: Fields of requests.
 
         Returns:
             The spelling of each default model, and the models of the components with it.
@@ -178,6 +200,7 @@ class RoleModels:
                 default=models[default],
                 by_role={role: models[spec] for role, spec in by_role.items()},
                 names={role: identities[spec] for role, spec in {DEFAULT_ROLE: default, **by_role}.items()},
+                options=options,
             )
             for default in defaults
         }
@@ -186,9 +209,20 @@ class RoleModels:
         """Return who answers a component; one that nobody named is answered by the default."""
         return self.by_role.get(role, self.default)
 
+    def with_options(self, options: RequestOptions) -> RoleModels:
+        """Return the same models with options over those that there are."""
+        return replace(self, options=merged(self.options, options)) if options else self
+
+    def asked(self, request: ChatRequest) -> ChatRequest:
+        """Return a request as the model of its component is asked: with the fields of the options."""
+        return with_fields(request, fields_of(self.options, request.role)) if self.options else request
+
     def identities(self) -> dict[str, str]:
-        """Return role, or "default", to what tells the model's answers from those of others; no secret."""
-        return dict(self.names or {})
+        """Return role, or "default", to what tells the model's answers from those of others, options too; no secret."""
+        names = dict(self.names or {})
+        names |= {role: names[DEFAULT_ROLE] for role in self.options if role not in names}
+        shown = {role: shown_fields(fields_of(self.options, role)) for role in names}
+        return {role: f"{name}, {shown[role]}" if shown[role] else name for role, name in names.items()}
 
     def models(self) -> tuple[ChatModel, ...]:
         """Return every distinct model, the default first."""

@@ -101,6 +101,7 @@ class Endpoint:
 
     url: str
     key: str = field(repr=False)
+    variable: str = API_KEY_VARIABLE  # which holds the key
 
     def without_key(self, text: str) -> str:
         """Return a text without the key, if it is long enough to be a secret, or its JSON escapes at any depth."""
@@ -110,6 +111,27 @@ class Endpoint:
         """Return the beginning of an endpoint's own words on one line, without anything that looks like a key."""
         line = _KEY_LIKE.sub(MARK, self.without_key(" ".join(text.split())))
         return one_line(without_surrogates(line), length)
+
+
+_ADDRESSED = re.compile(r"(?P<name>.*?)@(?P<url>https?://.*)", re.DOTALL | re.IGNORECASE)
+
+
+def split_address(model: str) -> tuple[str, str | None]:
+    """Split `NAME@URL` into what the endpoint calls the model, and its address; None if there is none."""
+    match = _ADDRESSED.fullmatch(model.strip())
+    return (model.strip(), None) if match is None else (match["name"].strip(), match["url"].strip())
+
+
+def key_variable(url: str) -> str:
+    """Return the variable that holds the key of an endpoint which a model names: its own, by host and port.
+
+    Example:
+        >>> from resilisim.chat.openai import key_variable
+        >>> key_variable("http://127.0.0.1:8001/v1")
+        'OPENAI_API_KEY_127_0_0_1_8001'
+    """
+    place = urlsplit(url).netloc.upper()
+    return f"{API_KEY_VARIABLE}_{re.sub(r'[^A-Z0-9]+', '_', place)}"
 
 
 def endpoint_url(base_url: str | None = None) -> str:
@@ -135,18 +157,33 @@ def endpoint_url(base_url: str | None = None) -> str:
     return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
 
 
-def find_endpoint(base_url: str | None = None, api_key: str | None = None) -> Endpoint:
+def find_endpoint(
+    base_url: str | None = None, api_key: str | None = None, variable: str = API_KEY_VARIABLE
+) -> Endpoint:
     """Return address and key, each as given, else from the environment; only OpenAI's own endpoint must have a key."""
     url = endpoint_url(base_url)
-    key = (os.environ.get(API_KEY_VARIABLE, "") if api_key is None else api_key).strip()
+    key = (os.environ.get(variable, "") if api_key is None else api_key).strip()
     if not key and urlsplit(url).hostname == urlsplit(DEFAULT_BASE_URL).hostname:
         raise InvalidInputError(
-            f"{url} needs a key: set {API_KEY_VARIABLE}, or name another endpoint in {BASE_URL_VARIABLE} or --base-url"
+            f"{url} needs a key: set {variable}, or name another endpoint in {BASE_URL_VARIABLE} or --base-url"
         )
     if not key.isascii() or not key.isprintable() or " " in key:
-        raise InvalidInputError(f"{API_KEY_VARIABLE}: not a key; expected printable ASCII characters without spaces")
+        raise InvalidInputError(f"{variable}: not a key; expected printable ASCII characters without spaces")
     keep_secret(key)
-    return Endpoint(url, key or NO_KEY)
+    return Endpoint(url, key or NO_KEY, variable)
+
+
+def named_endpoint(url: str, settings: ChatModelSettings) -> Endpoint:
+    """Return the endpoint that a model names: with the key of its own variable, or that of all on the same host.
+
+    A key is never sent to another host than it is for.
+    """
+    address = endpoint_url(url)
+    own = key_variable(address)
+    usual = urlsplit(endpoint_url(settings.base_url)).netloc
+    if not os.environ.get(own, "").strip() and urlsplit(address).netloc == usual:
+        return find_endpoint(address, settings.api_key)
+    return find_endpoint(address, variable=own)
 
 
 class UnreadableAnswerError(ValueError):
@@ -167,7 +204,8 @@ def request_body(request: ChatRequest, model: str, dropped: Collection[str] = ()
         limit_name: request.max_tokens,
         "seed": request.seed,
     }
-    return body | {name: value for name, value in optional.items() if value is not None and name not in dropped}
+    body |= {name: value for name, value in optional.items() if value is not None and name not in dropped}
+    return {**body, **request.extra}
 
 
 def refused_option(status: int, body: object, sent: Mapping[str, Any]) -> str | None:
@@ -400,7 +438,8 @@ class OpenAIChatModel:
     """A model behind an OpenAI-compatible endpoint.
 
     A request that waits for its retry keeps its place among `max_concurrency`, which eases the load on an endpoint that
-    complains of it. `timeout_seconds` is for one attempt, from connecting to the last byte. The key stands in no text
+    complains of it. The `model` may name an endpoint of its own, `NAME@URL`, whose key is in the environment
+    (`key_variable`). `timeout_seconds` is for one attempt, from connecting to the last byte. The key stands in no text
     that this class makes, whatever the endpoint repeats. `options` are single values of the settings, by name.
 
     Raises:
@@ -421,11 +460,15 @@ class OpenAIChatModel:
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
         **options: Any,
     ) -> None:
-        if not model.strip():
+        if not split_address(model)[0]:
             raise InvalidInputError(f"model {model!r}: expected what the endpoint calls a model")
-        self.model = model.strip()
         self._settings = dataclasses.replace(settings or ChatModelSettings(), **options)
-        self._endpoint: Endpoint = find_endpoint(self._settings.base_url, self._settings.api_key)
+        self.model, url = split_address(model)
+        self._endpoint: Endpoint = (
+            find_endpoint(self._settings.base_url, self._settings.api_key)
+            if url is None
+            else named_endpoint(url, self._settings)
+        )
         self._openai = import_extra("openai", "an OpenAI-compatible endpoint needs the package", "llm")
         self._transport_errors = _transport_errors()
         self._sleep = sleep
@@ -540,6 +583,7 @@ class OpenAIChatModel:
         """Return the options that the request asks for and its body lacks."""
         limit = LATER_TOKEN_LIMIT if TOKEN_LIMIT in self._dropped else TOKEN_LIMIT
         wanted = request.settings()
+        wanted |= wanted.pop("extra", {})
         wanted[limit] = wanted.pop("max_tokens")
         return tuple(name for name, value in wanted.items() if value not in (None, []) and name not in body)
 
@@ -580,7 +624,7 @@ class OpenAIChatModel:
             check = f"; {_how_to_check(place)}" if failure.status is None else ""
             return EndpointError(f"{place} does not answer ({what}); asked {times}{check}", failure.status, attempt)
         if status in (401, 403):
-            text = f"{place} refuses the key (status {status}): expected a valid one in {API_KEY_VARIABLE}"
+            text = f"{place} refuses the key (status {status}): expected a valid one in {self._endpoint.variable}"
         elif status == 404:
             text = f"{place} knows no model {self.model!r}, or is no such endpoint (status 404{failure.tail})"
             text += f"; {_how_to_check(place)}"

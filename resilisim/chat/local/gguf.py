@@ -40,6 +40,7 @@ _SAMPLE = 1 << 20  # bytes at each end of a file that go into its fingerprint
 _SILENT = 0  # llama.cpp's log then tells nothing, errors included: those come back as answers
 TOKENIZER_FILE = "tokenizer.json"  # what a model's folder has beside its weights
 KEPT_COUNTS = 65_536  # texts whose number of tokens is remembered: prompts and replies come again
+ALL_LAYERS = 999  # more than any model has
 _CONTROL = 3  # type of a token that is a mark, such as the end of a message
 
 
@@ -136,6 +137,7 @@ class Loading:
     threads: int
     slots: int
     adapter: Path | None = None  # a GGUF file of LoRA matrices on top of the model
+    on_gpu: bool = False
     adapter_hash: str = ""  # its content's, as a file of the same name may hold others later
 
 
@@ -220,6 +222,8 @@ def _load(loading: Loading) -> Any:
         parameters.lora_adapters = [xllamacpp.CommonAdapterLoraInfo(str(loading.adapter), 1.0)]
     parameters.n_ctx = loading.context * loading.slots  # llama.cpp divides it among the slots
     parameters.n_parallel = loading.slots
+    if loading.on_gpu:
+        parameters.n_gpu_layers = ALL_LAYERS
     parameters.cpuparams.n_threads = loading.threads
     parameters.cpuparams_batch.n_threads = loading.threads
     parameters.fit_params = False  # otherwise the context may become another one where memory is short

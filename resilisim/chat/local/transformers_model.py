@@ -19,23 +19,28 @@ from resilisim.chat.types import ChatReply, ChatRequest, ContextOverflowError, R
 from resilisim.errors import InvalidInputError, one_line
 
 _GREETING = [{"role": "user", "content": "Hello."}]
+TEMPLATE_FIELD = "chat_template_kwargs"  # of requests, as vLLM and llama.cpp name it
 _MOST_CONTEXT = 10_000_000  # tokens; tokenizers without a limit name one of thirty digits
 
-_models: dict[Path, tuple[Any, Any]] = {}
+_models: dict[tuple[Path, str], tuple[Any, Any]] = {}
 _loading = threading.Lock()
 
 
 class TransformersChatModel:
     """A transformers model in this process, loaded at the first request; one request is answered at a time.
 
-    Tools are shown if the chat template has a place for them; answers are text. `threads` is a setting of the process.
+    It computes on `device`, as PyTorch names it. Tools are shown if the chat template has a place for them; answers are
+    text. `threads` is a setting of the process.
     """
 
-    def __init__(self, name: str, path: Path, *, threads: int | None = None, context: int | None = None) -> None:
+    def __init__(
+        self, name: str, path: Path, *, threads: int | None = None, context: int | None = None, device: str = "cpu"
+    ) -> None:
         self.name = name
         self._path = path.resolve()
         self._threads = threads
         self._context = context
+        self._device = _checked_device(device)
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="resilisim-local")
 
     async def complete(self, request: ChatRequest) -> ChatReply:
@@ -46,7 +51,12 @@ class TransformersChatModel:
         """Do nothing: the model stays in memory for the next request."""
 
     def _answer(self, request: ChatRequest) -> ChatReply:
-        tokenizer, model = _loaded(self._path, self._threads)
+        strange = sorted(request.extra.keys() - {TEMPLATE_FIELD})
+        if strange:
+            raise RequestRefusedError(
+                f"{self.name} takes no field {strange[0]!r}: expected {TEMPLATE_FIELD}.NAME, as its template reads"
+            )
+        tokenizer, model = _loaded(self._path, self._threads, self._device)
         began = time.perf_counter()
         prompt = self._prompt(tokenizer, request)
         limit = self._context or _context_of(tokenizer, model)
@@ -70,8 +80,11 @@ class TransformersChatModel:
     def _prompt(self, tokenizer: Any, request: ChatRequest) -> list[int]:
         messages = [{"role": message.role, "content": message.content} for message in request.messages]
         tools = [dict(tool) for tool in request.tools] or None
+        told = dict(request.extra.get(TEMPLATE_FIELD, {}))
         try:
-            text = tokenizer.apply_chat_template(messages, tools=tools, add_generation_prompt=True, tokenize=False)
+            text = tokenizer.apply_chat_template(
+                messages, **told, tools=tools, add_generation_prompt=True, tokenize=False
+            )
         except Exception as error:  # a template refuses with `raise_exception`, or does not know what it is given
             raise RequestRefusedError(
                 f"local model {str(self._path)!r} refuses the conversation: its chat template says: {_words(error)}"
@@ -80,14 +93,25 @@ class TransformersChatModel:
         return tokens
 
 
-def _loaded(path: Path, threads: int | None) -> tuple[Any, Any]:
-    """Return tokenizer and model of a folder, loading them if nobody in this process has yet."""
+def _checked_device(name: str) -> str:
+    """Return the name of a device that is there."""
+    try:
+        torch.empty(0, device=name)
+    except (RuntimeError, AssertionError, ValueError) as error:  # no such kind; built without it; none at hand
+        words = one_line(str(error).partition("\n")[0])
+        raise InvalidInputError(f"local device {name!r} cannot be used: {words}; expected one such as cpu") from None
+    return name
+
+
+def _loaded(path: Path, threads: int | None, device: str) -> tuple[Any, Any]:
+    """Return tokenizer and model of a folder on a device, loading them if nobody in this process has yet."""
     with _loading:
-        if path not in _models:
+        if (path, device) not in _models:
             if threads is not None:
                 torch.set_num_threads(threads)
-            _models[path] = _load(path)
-        return _models[path]
+            tokenizer, model = _load(path)
+            _models[path, device] = tokenizer, model.to(device)
+        return _models[path, device]
 
 
 def _load(path: Path) -> tuple[Any, Any]:
@@ -141,11 +165,11 @@ def _decode(tokenizer: Any, model: Any, prompt: list[int], request: ChatRequest,
     ends = {tokenizer.eos_token_id, *(configured if isinstance(configured, list) else [configured])} - {None}
     written: list[int] = []
     text, kept = "", None
-    feed = torch.tensor([prompt])
+    feed = torch.tensor([prompt], device=model.device)
     for _ in range(most):
         output = model(input_ids=feed, past_key_values=kept, use_cache=True)
         kept = output.past_key_values
-        token = _choose(output.logits[0, -1], request, generator)
+        token = _choose(output.logits[0, -1].cpu(), request, generator)
         if token in ends:
             return text, len(written), "stop"
         written.append(token)
@@ -153,7 +177,7 @@ def _decode(tokenizer: Any, model: Any, prompt: list[int], request: ChatRequest,
         places = [place for stop in request.stop if (place := text.find(stop)) >= 0]
         if places:
             return text[: min(places)], len(written), "stop"
-        feed = torch.tensor([[token]])
+        feed = torch.tensor([[token]], device=model.device)
     return text, len(written), "length"
 
 

@@ -35,6 +35,7 @@ from resilisim.evaluation import EvaluationResult, ModelSettings, RunLimits
 from resilisim.evaluation import evaluate as run
 from resilisim.evaluation.run.runner import RunInterrupted
 from resilisim.evaluation.run.store import FAILURES_NAME
+from resilisim.evaluation.table.agents import mixture_note
 from resilisim.options import OUTPUT_GROUP
 from resilisim.policies.registry import COMMAND_PREFIX
 from resilisim.reporting.agent_sections import agent_tables
@@ -57,6 +58,7 @@ MODEL_OPTIONS = OptionGroup(
     ModelSettings,
     [
         "models",
+        "model_options",
         "base_url",
         "max_tokens",
         "concurrency",
@@ -70,6 +72,7 @@ MODEL_OPTIONS = OptionGroup(
         "prices",
         "give_up_after",
         "local_threads",
+        "local_device",
         "local_reuse_prompts",
     ],
     MODEL_PANEL,
@@ -225,6 +228,9 @@ def evaluate(
         terminal.print(result.table())
         for agent_table in agent_tables(result.agents()) if result.agents() else ():
             terminal.print(replace(agent_table, notes=()))
+        mixture = mixture_note({sums.policy: sums.sampling for sums in result.agents()})
+        if mixture is not None:
+            note(mixture)
         is_part = shard is not None and result.num_episodes < result.num_planned
         rest = f"resilisim runs merge {out} ... --out DIR" if is_part else f"resilisim report {out}"
         if result.num_episodes == 0 and result.call.num_failures:
@@ -238,7 +244,8 @@ def _how_to_check(models: ModelSettings) -> str:
     if not models.models:
         return "see what broke the agent; the same command tries again"
     url = "" if models.chat.base_url is None else f" --base-url {models.chat.base_url}"
-    return f"resilisim agents check --model {models.models[0].rpartition('=')[2]}{url}"
+    options = "".join(f" --model-option {text}" for text in models.model_options)
+    return f"resilisim agents check --model {models.defaults[0]}{url}{options}"
 
 
 def _tell_what_is_wrong(result: EvaluationResult, out: Path) -> None:

@@ -13,6 +13,7 @@ import typer
 from resilisim.cli import options, output
 from resilisim.errors import InvalidInputError, count_of
 from resilisim.evaluation.results import evaluate
+from resilisim.evaluation.table.agents import mixture_note
 from resilisim.evaluation.table.comparing import RunComparison, compare_runs
 from resilisim.evaluation.table.leaderboard import Leaderboard, Row, read_leaderboard
 from resilisim.evaluation.table.summary import adjustment_notes, ceiling_note, overshoot_note
@@ -162,6 +163,8 @@ def _advice(result: RunComparison) -> list[str]:
         )
     if len(result.comparisons) > 1:
         lines.append(f"p, Holm: corrected for {len(result.comparisons)} comparisons.")
+    if result.sampled_differently is not None:
+        lines.append(result.sampled_differently)
     if result.tasks_differ:
         lines.append("The tasks of both runs have the same ids, but differ in their texts, inputs or order.")
     for name, sees in zip((pooled.label_a, pooled.label_b), pooled.privileged, strict=True):
@@ -266,6 +269,9 @@ def _board_notes(board: Leaderboard) -> list[str]:
     overshoot = overshoot_note(summaries)
     if overshoot is not None:
         notes.append(overshoot)
+    mixture = mixture_note({row.label: row.entry.sampling for rows in board.sections.values() for row in rows})
+    if mixture is not None:
+        notes.append(mixture)
     if any(summary.privileged for summary in summaries):
         notes.append("* privileged: sees the state.")
     if any(summary.tries_again for summary in summaries):

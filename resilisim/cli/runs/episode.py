@@ -124,6 +124,7 @@ def models_asked_again(run: Path, policy: str, models: ModelSettings) -> ModelSe
     return replace(
         models,
         models=models.models or _models_of(run, policy),
+        model_options=models.model_options or tuple(read_manifest(run)["arguments"].get("model_options", ())),
         chat=replace(models.chat, base_url=models.chat.base_url or _base_url_of(run, policy), max_concurrency=1),
         concurrency=1,
         give_up_after=1,
@@ -132,13 +133,23 @@ def models_asked_again(run: Path, policy: str, models: ModelSettings) -> ModelSe
 
 def _base_url_of(run: Path, policy: str) -> str | None:
     """Return where the models of a policy of a run were asked, if that was an endpoint."""
-    places = (identity.partition(" at ")[2] for identity in _identities(run, policy).values())
-    return next((place for place in places if place.startswith(("http://", "https://"))), None)
+    urls = {url for identity in _identities(run, policy).values() if (url := _url_in(identity)) is not None}
+    return urls.pop() if len(urls) == 1 else None
+
+
+def _url_in(identity: str) -> str | None:
+    """Return the address that the identity of a model names, behind which its options stand."""
+    place = identity.partition(" at ")[2].partition(", ")[0]
+    return place if place.startswith(("http://", "https://")) else None
 
 
 def _models_of(run: Path, policy: str) -> tuple[str, ...]:
     """Return the models that a policy of a run was played with, as they are spelt on the command line."""
-    spelt = {role: identity.partition(" at ")[0] for role, identity in _identities(run, policy).items()}
+    identities = _identities(run, policy)
+    spelt = {role: identity.partition(" at ")[0] for role, identity in identities.items()}
+    if len({_url_in(identity) for identity in identities.values()} - {None}) > 1:  # each at its own
+        for role, identity in identities.items():
+            spelt[role] += "" if _url_in(identity) is None else f"@{_url_in(identity)}"
     return tuple(name if role == "default" else f"{role}={name}" for role, name in spelt.items())
 
 

@@ -13,6 +13,7 @@ from annotated_types import Ge, Le
 from resilisim.bounds import Count, CountOrNone
 from resilisim.chat.middleware import MAX_CONCURRENCY, ChatModelSettings, PriceTable, ResponseCache
 from resilisim.chat.models import RoleModels, split_specs
+from resilisim.chat.request_options import read_request_options
 from resilisim.errors import InvalidInputError
 from resilisim.options import check_options, option
 from resilisim.policies.base import Contender, Policy, policy_name
@@ -114,7 +115,9 @@ class PolicyMaker:
 
     def _answers(self, policy: Contender) -> bool:
         """Return whether models of the run answer a policy; an agent may have been made with models of its own."""
-        return isinstance(policy, LlmPolicy) and any(policy.models is models for models in self.models.values())
+        return isinstance(policy, LlmPolicy) and any(
+            policy.models.default is models.default for models in self.models.values()
+        )
 
 
 def split_name(name: str) -> tuple[str, str | None]:
@@ -175,8 +178,8 @@ class ModelSettings:
 
     models: tuple[str, ...] = option(
         (),
-        "Model behind LLM agents: openai:NAME, local, local:PATH, scripted:FILE; repeatable, each agent plays with "
-        "each; ROLE=... for the model of one component (extractor=openai:small).",
+        "Model behind LLM agents: openai:NAME, openai:NAME@URL, local, local:PATH, scripted:FILE; repeatable, each "
+        "agent plays with each; ROLE=... for the model of one component (extractor=openai:small).",
         flag="--model",
     )
     chat: ChatModelSettings = field(default_factory=ChatModelSettings)
@@ -202,11 +205,19 @@ class ModelSettings:
         path="file",
     )
     give_up_after: Count = option(20, "Stop after this many episodes in a row fail because the model did not answer.")
+    model_options: tuple[str, ...] = option(
+        (),
+        "Field of the requests of all agents, or of one component: temperature=0.6, planner.temperature=0, "
+        "reasoning_effort=high, chat_template_kwargs.enable_thinking=false; repeatable.",
+        flag="--model-option",
+        metavar="[ROLE.]KEY=VALUE",
+    )
     dice: int = 0  # which of several independent sets of replies is taken from the folder, or put there
 
     def __post_init__(self) -> None:
         """Refuse values that are none."""
         check_options(self)
+        read_request_options(self.model_options)
         if self.max_tokens is not None and self.max_tokens > LONGEST_REPLY_TOKENS:
             raise InvalidInputError(
                 f"longest reply of {self.max_tokens:,} tokens (--max-tokens): expected at most "
@@ -242,7 +253,7 @@ class ModelSettings:
         if not self.models:
             return {}
         cache = None if self.cache is None else ResponseCache(Path(self.cache), self.dice)
-        return RoleModels.parse_several(self.models, self.chat, cache)
+        return RoleModels.parse_several(self.models, self.chat, cache, read_request_options(self.model_options))
 
     def load_prices(self) -> PriceTable:
         """Return the prices, none if no file is named."""

@@ -364,6 +364,7 @@ def run_arguments(settings: RunSettings, plan: PlannedEpisodes, library: ToolLib
         # Only where there are some, so that the manifests of other runs stay as they were.
         **({"checkpoints": checkpoints} if checkpoints else {}),
         **_agent_arguments(made),
+        **({"model_options": list(settings.models.model_options)} if settings.models.model_options else {}),
         "environment": settings.environment.to_mapping(),
         "library": library.content_hash,
         "num_episodes": len(plan),

@@ -332,4 +332,4 @@ def recorded_models(record: EpisodeRecord) -> RoleModels | None:
         return None
     by_role: dict[str, ChatModel] = {call["role"]: _Unasked(call["model"]) for call in agent["calls"]}
     default = next(iter(by_role.values()), _Unasked("a model"))
-    return RoleModels(default, by_role, agent["models"])
+    return RoleModels(default, by_role, agent["models"], agent.get("model_options", {}))

@@ -10,10 +10,41 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from resilisim.evaluation.episode.record import EpisodeRecord
+from resilisim.policies.agent_record import AgentRecord
 
 # An episode that failed although no component gave up: the agent was wrong and did not notice.
 NOBODY = "nobody"
 SUM_FIELDS = ("calls", "prompt_tokens", "completion_tokens", "latency_seconds", "from_cache")
+
+
+def sampling_of(agent: AgentRecord) -> str:
+    """Return how an agent's replies were sampled, component by component where they differ; empty if none was asked."""
+    by_role: dict[str, str] = {}
+    for call in agent.get("calls", ()):
+        if call["role"] not in by_role:
+            settings = call.get("settings", {})
+            words = [
+                f"{name.replace('_', '-')} {settings[name]:g}" for name in ("temperature", "top_p") if name in settings
+            ]
+            by_role[call["role"]] = ", ".join(words) or "as the model has it"
+    if len(set(by_role.values())) < 2:
+        return next(iter(by_role.values()), "")
+    return "; ".join(f"{role} {words}" for role, words in sorted(by_role.items()))
+
+
+def mixture_note(sampling: Mapping[str, str]) -> str | None:
+    """Say that agents of one table were sampled differently, by their names; None if they were not."""
+    by_words: dict[str, list[str]] = {}
+    for name, words in sampling.items():
+        if words:
+            by_words.setdefault(words, []).append(name)
+    if len(by_words) < 2:
+        return None
+    listed = "; ".join(f"{', '.join(names)}: {words}" for words, names in by_words.items())
+    return (
+        f"Models were sampled differently ({listed}), which may be a part of any difference between agents: "
+        "--model-option temperature=0.6 --model-option top_p=1 would be the same for all."
+    )
 
 
 @dataclass(slots=True)
@@ -33,6 +64,7 @@ class AgentSums:
     first_failures: Counter[str] = field(default_factory=Counter)
     endings: Counter[str] = field(default_factory=Counter)  # episodes by what ended the agent
     malformed_replies: int = 0  # replies that could not be read
+    sampling: str = ""  # how replies were sampled (`sampling_of`), in the first episode that asked
     cut_replies: int = 0  # replies that were cut off at their limit of tokens
     # Episodes by number of replans: all, those that the agent ended with an answer, those that were right
     replans: dict[str, Counter[int]] = field(
@@ -56,6 +88,7 @@ class AgentSums:
         if not is_right:
             self.first_failures[_blamed(record)] += 1
         self.endings[agent["ended_by"]] += 1
+        self.sampling = self.sampling or sampling_of(agent)
         self.malformed_replies += sum(event["kind"] == "malformed_reply" for event in agent["events"])
         self.cut_replies += agent["counters"].get("cut_replies", 0)
         replans = agent["counters"].get("replans", 0)

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from resilisim.errors import InvalidInputError, shown_value, unknown_name
+from resilisim.evaluation.table.agents import mixture_note
 from resilisim.evaluation.table.episodes import EpisodeTable
 from resilisim.evaluation.table.worst_case import read_counted_table
 from resilisim.run_folder import ABSENT, first_difference
@@ -29,6 +30,7 @@ MAY_DIFFER = frozenset(
         "dice",
         "explorations",
         "explored",
+        "model_options",
         "models",
         "models_of_policies",
         "num_episodes",
@@ -72,6 +74,7 @@ class RunComparison:
     # order. Records do not hold their texts, so the files of tasks are what is compared.
     tasks_differ: bool = False
     num_counted_as_lost: tuple[int, int] = (0, 0)  # those that broke, nobody can tell why, and are not finished
+    sampled_differently: str | None = None  # says so where the models of A and B were sampled differently
 
     def __repr__(self) -> str:
         """Return what is compared and on how many pairs: all episodes would fill pages."""
@@ -96,6 +99,7 @@ class RunComparison:
             "num_counted_as_lost": list(self.num_counted_as_lost),
             "same_run": self.same_run,
             "tasks_differ": self.tasks_differ,
+            "sampled_differently": self.sampled_differently,
         }
 
 
@@ -144,9 +148,12 @@ def compare_run_tables(
     refuse_incomparable([a.manifest, b.manifest], names)
     matched = match_policies(a, b, policy_a, policy_b, names, same_run)
     comparisons: list[Comparison] = []
+    sampling: dict[str, str] = {}
     for one, other, prompt_type in _matched_groups(a, b, matched, prompt, names):
         labels = (one, other) if one != other else (f"{one} (A)", f"{other} (B)")
         comparisons.append(compare_tables(a.group(one, prompt_type), b.group(other, prompt_type), *labels))
+        of_both = (a.facts.get((one, prompt_type)), b.facts.get((other, prompt_type)))
+        sampling |= {label: known.sampling for label, known in zip(labels, of_both, strict=True) if known is not None}
     labels = (comparisons[0].label_a, comparisons[0].label_b) if len(matched) == 1 else names
     counted = (a.num_counted_as_lost, b.num_counted_as_lost)
     missing_a, missing_b = (
@@ -157,7 +164,13 @@ def compare_run_tables(
     same_ids = tasks_a.get("count") == tasks_b.get("count") and set(_ids(a)) == set(_ids(b))
     tasks_differ = same_ids and tasks_a.get("sha256") != tasks_b.get("sha256")
     return RunComparison(
-        pool_comparisons(comparisons, *labels), tuple(comparisons), unfinished, same_run, tasks_differ, counted
+        pool_comparisons(comparisons, *labels),
+        tuple(comparisons),
+        unfinished,
+        same_run,
+        tasks_differ,
+        counted,
+        mixture_note(sampling),
     )
 
 

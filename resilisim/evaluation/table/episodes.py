@@ -34,6 +34,7 @@ from resilisim.evaluation.episode.record import (
     tries_again,
 )
 from resilisim.evaluation.run.store import num_planned, read_manifest, read_own_records
+from resilisim.evaluation.table.agents import sampling_of
 from resilisim.evaluation.table.controls import more_controls
 from resilisim.statistics.estimates import FloatArray, IntArray
 from resilisim.statistics.luck_adjustment import (
@@ -78,6 +79,7 @@ class GroupFacts:
     architecture: str | None = None  # of an LLM agent, its architecture; None for other policies
     # Of an LLM agent, the model that it asks; several are joined by " + ". None for other policies.
     model: str | None = None
+    sampling: str = ""  # of an LLM agent, how its model was sampled (`table.agents.sampling_of`)
     optimum_gap: float = 0.0  # by how much any V* of its episodes may be too low; 0 where all are exact
     is_informed: bool = False  # whether any V* of its episodes is that of an agent that sees what is hidden
 
@@ -516,6 +518,8 @@ class TableBuilder:
             agent = record["agent"]
             model = " + ".join(sorted(set(agent["models"].values()))) or None
             known = self._facts[names] = replace(known, architecture=agent["architecture"], model=model)
+        if known.architecture is not None and not known.sampling:
+            known = self._facts[names] = replace(known, sampling=sampling_of(record["agent"]))
         if record["optimum_gap"] > known.optimum_gap:
             known = self._facts[names] = replace(known, optimum_gap=record["optimum_gap"])
         if record.get("optimum_knowledge") == "informed" and not known.is_informed:

@@ -34,6 +34,11 @@ class Entry:
     num_counted_as_lost: int = 0  # its episodes that broke, nobody can tell why, and are not finished
 
     @property
+    def sampling(self) -> str:
+        """How the model of an LLM agent was sampled; empty for other policies."""
+        return next((known.sampling for known in self.table.facts.values()), "")
+
+    @property
     def score(self) -> float:
         """What it is ranked by: the luck-adjusted success rate, or the raw one where there is none."""
         adjusted = self.summary.luck_adjusted.value

@@ -66,6 +66,9 @@ class AgentOptions:
         0.0, "sampling temperature; none leaves it to the model"
     )
     top_p: Share | None = option(None, "nucleus sampling; none leaves it to the model")
+    model_options: str = option(
+        "", "fields of requests, over those of --model-option: planner.temperature=0;reasoning_effort=high"
+    )
     examples: str = option("default", "few-shot examples: none, default (those that ship), or a file")
     templates: str | None = option(None, "folder whose .md files replace prompts of the same name")
 

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 from resilisim.chat import ChatModel
 from resilisim.chat.middleware import PriceTable
 from resilisim.chat.models import RoleModels
+from resilisim.chat.request_options import read_request_options
 from resilisim.chat.types import ToolCall
 from resilisim.envs.protocol import AssistantMessage, finish_message, native_tools, openai_message
 from resilisim.envs.reply import Info, Reply, public_info
@@ -82,7 +83,10 @@ class LlmPolicy(ABC, Generic[Options]):
             raise InvalidInputError(
                 f"policy {self.name!r} needs a language model: name one, such as --model openai:gpt-4o-mini"
             )
-        self.models = models if isinstance(models, RoleModels) else RoleModels(models)
+        own = self.options.model_options.split(";")
+        self.models = (models if isinstance(models, RoleModels) else RoleModels(models)).with_options(
+            read_request_options(filter(str.strip, own), f"policy {self.name!r}: option model_options")
+        )
         self._prices = PriceTable() if prices is None else prices
 
     def __init_subclass__(cls, **arguments: Any) -> None:
@@ -239,6 +243,7 @@ class LlmPolicy(ABC, Generic[Options]):
             "prompts": self.prompts.hash,
             "protocol": "native" if run.native else "text",
             "models": self.models.identities(),
+            **({"model_options": {r: dict(f) for r, f in self.models.options.items()}} if self.models.options else {}),
             "messages": transcript.messages,
             "calls": transcript.calls,
             "events": transcript.events,

@@ -169,6 +169,7 @@ class AgentRun:
             seed=Draws("resilisim/agents/seed", self.hooks.identity, number).below(2**31),
             cache_scope=f"{self.hooks.identity}#{number}",
         )
+        request = self.models.asked(request)
         model = self.models.for_role(role)
         reply = await self._reply(model, number, request)
         cost = self.prices.cost_of_reply(model.name, reply)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from resilisim.errors import InvalidInputError
 from resilisim.evaluation.episode.record import EpisodeRecord
 from resilisim.evaluation.run.contestants import split_name
-from resilisim.evaluation.table.agents import AgentSums
+from resilisim.evaluation.table.agents import AgentSums, mixture_note
 from resilisim.reporting.papers.table import PaperRow, Value
 from resilisim.statistics import Estimate
 from resilisim.statistics.estimates import clustered_mean, clustered_proportion
@@ -153,6 +153,12 @@ class Answers:
     def names(self, player: Player) -> tuple[str, ...]:
         """Return the names of a player's rows."""
         return tuple(player if self.has_prompts else player[:2])
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader must know of the runs: whether their agents were sampled differently."""
+        note = mixture_note({player.agent: sums.sampling for (player, _), sums in self.agents.items()})
+        return () if note is None else (note,)
 
     @property
     def has_prompts(self) -> bool:

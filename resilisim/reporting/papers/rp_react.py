@@ -33,7 +33,7 @@ def rp_react_tables(answers: Answers, published: Mapping[str, Any]) -> Iterator[
             answers.name_columns,
             tuple(domains),
             (*rows, *(answers.published(row[:2], (*row[2:], *rest)) for row in figures[difficulty])),
-            notes=notes_of(RP_REACT),
+            notes=(*answers.notes, *notes_of(RP_REACT)),
         )
     for letter, difficulty in (("a", "easy"), ("b", "hard")):
         yield _over_models(answers, letter, difficulty, domains, figures[f"{difficulty} over models"])
@@ -69,6 +69,7 @@ def _over_models(
         tuple(rows),
         notes=(
             "Std: sample standard deviation over models. Sat: 1 - (best - mean). CPS: Sat times best.",
+            *answers.notes,
             *notes_of(RP_REACT),
         ),
     )
