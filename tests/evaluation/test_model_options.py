@@ -1,4 +1,4 @@
-"""Fields of requests as a run has them: in its manifest, in records, in what replies are found by; and what tables say."""
+"""Fields of requests: in manifests, in records, in what replies are found by; and what tables say of them."""
 
 import json
 
