@@ -224,6 +224,8 @@ def test_states_take_the_place_of_branches_where_no_records_are_wanted(name: str
     settings = EnvironmentSettings(law=LAWS[name], max_turns=5)
     arguments: dict[str, Any] = {"environment": settings, "library": SMALL, "prompts": ["optimal", "flawed"]}
     policies = ["exact-optimum", "plan-follower", "repairing-follower"]
+    if name in ("outage", "broken"):
+        policies += ["retry-backoff[attempts=2]", "circuit-breaker[failures=1]", "alternative-first"]
     by_states = explore(policies, [TASK], **arguments).rows
     by_branches = explore(policies, [TASK], out=tmp_path, **arguments)
     assert sum(record["weight"] for record in by_branches.records()) == pytest.approx(len(by_states), abs=1e-9)

@@ -24,7 +24,8 @@ from resilisim.policies.checks import check_policy
 from resilisim.policies.registry import split_options, with_option
 from resilisim.tool_library import Tool, ToolLibrary
 
-BUILT_IN = ("random", "plan-follower", "repairing-follower", "exact-optimum", "learned-names")
+BUILT_IN = ("random", "plan-follower", "repairing-follower", "exact-optimum")
+BUILT_IN += ("retry-backoff", "circuit-breaker", "alternative-first", "learned-names")
 
 
 class Kept:
