@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -85,15 +86,22 @@ def _prompt_tables(facts: RunFacts) -> Iterator[Table]:
             [policy, *(cell for kind in kinds for cell in _outcomes(facts.table, policy, kind))]
             for policy in facts.table.policies
         ]
+        if len(rows) > 1:
+            rows.append(["Average", *map(_mean, zip(*(row[1:] for row in rows), strict=True))])
         for model, by_kind in TABLE_14.items():
-            if number == 14 or model != "Average":
-                rows.append(_published(model, [figure for three in by_kind[-len(kinds) :] for figure in three]))
+            rows.append(_published(model, [figure for three in by_kind[-len(kinds) :] for figure in three]))
         yield Table(f"Table {number}. {title}", ["Agent", *headings], rows)
 
 
 def _published(model: str, figures: Sequence[float]) -> list[object]:
     """Return a row of the paper; its figures are in percent."""
     return [Cell(model, mark=MARK), *(f"{figure:.1f}" for figure in figures)]
+
+
+def _mean(rates: Sequence[Any]) -> float | None:
+    """Return the mean of rates, each agent weighing the same; None where one has none."""
+    values = [getattr(rate, "value", rate) for rate in rates]
+    return None if None in values else float(np.mean(values))
 
 
 def _scaling_table(facts: RunFacts) -> Table:

@@ -60,7 +60,10 @@ def test_the_tables_hold_the_run_and_the_marked_figures_of_the_paper(run: Evalua
     assert [cells(line)[1:] for line in by_table[5] if "GPT-4o" in line] == [
         ["42.1", "38.6", "19.3", "34.3", "34.3", "31.4"]
     ]
-    assert sum("†" in line for line in by_table[5]) == 6
+    assert sum("†" in line for line in by_table[5]) == 7
+    averages = [cells(line) for line in by_table[5] if line.startswith("| Average")]
+    assert averages[0] == ["Average", *["50.0", "0.0", "50.0"] * 2], "of both agents, all right and never"
+    assert averages[1] == ["Average †", "46.7", "39.4", "13.9", "34.8", "34.0", "31.3"]
     assert sum("†" in line and "Qwen" in line for line in by_table[15]) == len(TABLE_15)
     ours = next(line for line in by_table[14] if line.startswith("| reference"))
     assert [cell.split()[0] for cell in cells(ours)[1:]] == ["100.0", "0.0", "0.0"] * 4
