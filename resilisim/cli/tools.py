@@ -14,20 +14,27 @@ from typing import Annotated, Any, Final, Literal
 import typer
 
 from resilisim.bounds import Count, Seconds, Seed
+from resilisim.chat import make_chat_model
+from resilisim.chat.middleware import ChatModelSettings, ResponseCache
+from resilisim.chat.types import estimated_prompt_tokens
 from resilisim.cli import options
 from resilisim.cli.mcp import HeaderOption, headers_of, with_user_as_header
 from resilisim.cli.output import answer, command_group, error_console, note, plain, write_json
 from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import InfrastructureError, InvalidInputError, unknown_name
+from resilisim.evaluation.run.progress import Progressing
 from resilisim.integrations.mcp.client import McpToolbox
 from resilisim.redaction import without_credentials
 from resilisim.run_folder import write_file_atomically
 from resilisim.tables.table import Table
+from resilisim.tasks.enhancement.enhancer import EnhancementOptions
 from resilisim.tool_library import ToolLibrary, load_library
 from resilisim.tool_library.definitions import proposals
+from resilisim.tool_library.differentiation import Differentiated, ToolWriter, differentiate_library
 from resilisim.tool_library.generator import generate_library, read_vocabulary
 from resilisim.tool_library.library import MOST_BYTES
 from resilisim.tool_library.parameters import mcp_export
+from resilisim.tool_library.retrieval import default_cache_dir
 
 EXPORT_FORMATS = ("json", "mcp")
 _DOCUMENTS: Final = "application/json, application/yaml, application/x-yaml, text/yaml, text/plain;q=0.9"
@@ -138,6 +145,88 @@ def _two_numbers(text: str, option: str) -> tuple[float, float]:
     except ValueError:
         raise InvalidInputError(f"option {option}: got {text!r:.60}; expected two numbers, as in 0.6:0.98") from None
     return low, high
+
+
+@app.command("enhance")
+@options.takes(
+    reach=options.OptionGroup(
+        ChatModelSettings,
+        ["base_url", "max_concurrency", "retries", "timeout_seconds"],
+        options.MODEL_PANEL,
+        {"timeout_seconds": {"default": 60.0}},
+    ),
+    wanted=options.OptionGroup(
+        EnhancementOptions, panel=options.MODEL_PANEL, changed={"re_asks": {"group": options.OPTIONS_PANEL}}
+    ),
+    environment=options.OptionGroup(EnvironmentSettings, options.TOOL_SEARCH),
+)
+def enhance_tools(
+    *,
+    model: Annotated[
+        str,
+        typer.Option(
+            help="Model to ask, such as openai:gpt-4o-mini; the key is read from OPENAI_API_KEY.",
+            rich_help_panel=options.MODEL_PANEL,
+        ),
+    ],
+    out: Annotated[
+        Path | None, typer.Option(help="Library file to write; standard output if left out.", dir_okay=False)
+    ] = None,
+    reach: ChatModelSettings,
+    wanted: EnhancementOptions,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only print what it would take in calls and tokens; nothing is sent.")
+    ] = False,
+    cache: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder of answers; in the user's cache folder if left out.", rich_help_panel=options.MODEL_PANEL
+        ),
+    ] = None,
+    environment: EnvironmentSettings,
+    library: options.LibraryOption = None,
+) -> None:
+    """Let a language model word tools so that a search tells them apart; what they mean stays (extra `llm`).
+
+    Only descriptions, differentiators and keywords change, and the original ones stay in `metadata.enhancement`. A tool
+    that the model does not get right stays as it was. Stopped, the same command takes what was answered from the cache.
+    """
+    tools = options.load(library)
+    if dry_run:
+        writer = ToolWriter(tools, environment.retriever(tools))
+        prompts = [estimated_prompt_tokens(wanted.request(writer.question(tool))) for tool in tools]
+        note(
+            f"{len(tools)} calls if each first answer can be used, at most {len(tools) * (1 + wanted.re_asks)}; "
+            f"about {sum(prompts):,} prompt tokens and at most {len(tools) * wanted.max_tokens:,} of answers"
+        )
+        return
+    chat = make_chat_model(model, reach, ResponseCache(default_cache_dir() / "chat" if cache is None else cache))
+
+    async def made(progress: Progressing) -> Differentiated:
+        try:
+            return await differentiate_library(
+                tools,
+                lambda messages: chat.complete(wanted.request(messages)),
+                environment.retriever,
+                model=chat.name,
+                re_asks=wanted.re_asks,
+                concurrency=reach.max_concurrency,
+                on_tool=progress.advance,
+            )
+        finally:
+            await chat.aclose()
+
+    with Progressing("asking the model", len(tools)) as progress:
+        result = asyncio.run(made(progress))
+    _write(result.library.to_json(), out)
+    counts = result.to_mapping()
+    note(f"{counts['enhanced']} of {len(tools)} tools have new texts" + ("" if out is None else f", in {out}"))
+    for kind, count in result.refusals.items():
+        note(f"{count} as they were: {kind.replace('_', ' ')}")
+    note(
+        f"found first by what they are for: {result.first_before} before, {result.first_after} after; "
+        f"lead over the nearest other tool: {result.margin_before:.3f} before, {result.margin_after:.3f} after"
+    )
 
 
 @app.command("search")

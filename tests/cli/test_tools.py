@@ -13,8 +13,10 @@ import pytest
 
 from resilisim.integrations.mcp.host import listening
 from resilisim.tool_library import ToolLibrary, default_library, load_library
+from tests.chat.loopback import Answer, LoopbackServer, Seen, completion
 from tests.cli.conftest import Command
 from tests.integrations.mcp.adding_server import server
+from tests.tool_library.test_differentiation import answer as differentiated
 
 PROGRAM = Path(__file__).parents[1] / "integrations" / "mcp" / "adding_server.py"
 LISTED = {
@@ -103,6 +105,34 @@ def test_a_library_is_made_by_rules_and_taken_by_whatever_takes_one(command: Com
     assert [row["low"] == row["high"] for row in explored["rows"]] == [True] * 3
     assert "expected two numbers" in command("tools", "generate", "--reliability", "0.7").refusal()
     assert "did you mean 'reader'" in command("tools", "generate", "--vocabulary", _misspelt(tmp_path)).refusal()
+
+
+def test_a_model_words_tools_anew_and_the_same_command_takes_its_answers_from_the_cache(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret-0123456789")
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    library, out = tmp_path / "small.json", tmp_path / "enhanced.json"
+    command("tools", "generate", "--size", 6, "--seed", 1, "--out", library)
+    tools = load_library(library)
+
+    def answers(seen: Seen) -> Answer:
+        tool = next(tool for tool in tools if f'"{tool.original_description}"' in seen.body["messages"][1]["content"])
+        return completion("no" if tool == tools[0] else differentiated(tool))
+
+    with LoopbackServer(answers) as endpoint:
+        reached = ("--model", "openai:small", "--base-url", endpoint.base_url, "--cache", tmp_path / "cache")
+        enhance = ("tools", "enhance", *reached, "--library", library, "--search", "lexical", "--out", out)
+        assert "6 calls if each first answer can be used, at most 12" in command(*enhance, "--dry-run").err
+        assert endpoint.num_requests == 0
+        first = command(*enhance)
+        num_asked = endpoint.num_requests
+        written = out.read_bytes()
+        assert "5 of 6 tools have new texts, in" in first.err
+        assert "1 as they were: not json" in first.err
+        command(*enhance)
+        assert (endpoint.num_requests, out.read_bytes()) == (num_asked, written)
+    assert [tool.differentiation_enhanced for tool in load_library(out)] == [False, *[True] * 5]
 
 
 def _misspelt(tmp_path: Path) -> Path:
