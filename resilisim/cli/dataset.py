@@ -26,6 +26,7 @@ from resilisim.errors import InvalidInputError, unknown_name
 from resilisim.evaluation.run.progress import Progressing
 from resilisim.options import options_of
 from resilisim.tables.table import Table
+from resilisim.tasks.benchmark import BENCHMARK_VERSION
 from resilisim.workflows.prompts import FLAWED, parse_prompt_choice
 
 PROMPTS_PANEL = "Prompts"
@@ -114,7 +115,7 @@ def export(
         Path,
         options.output_option(help="Folder of the dataset; the same command resumes it after the last complete file."),
     ],
-    tasks: options.TasksOption = "benchmark-v1",
+    tasks: options.TasksOption = BENCHMARK_VERSION,
     split: options.SplitOption = None,
     file_format: Annotated[
         Literal["jsonl", "parquet"],

@@ -30,6 +30,7 @@ from resilisim.integrations.mcp.server import serve as serve_stdio
 from resilisim.options import OUTPUT_GROUP, options_of
 from resilisim.redaction import keep_secret, without_credentials
 from resilisim.seeding import EVALUATION_SALT
+from resilisim.tasks.benchmark import BENCHMARK_VERSION
 
 TOKEN_VARIABLE = "RESILISIM_TOKEN"
 SERVED = (
@@ -128,7 +129,7 @@ def serve(
     host: HostOption = None,
     task: Annotated[str | None, typer.Option("--task", help="instance_id of the only task.")] = None,
     seed: Annotated[Seed | None, typer.Option("--seed", help="The only seed; it fixes all draws.")] = None,
-    tasks: options.TasksOption = "benchmark-v1",
+    tasks: options.TasksOption = BENCHMARK_VERSION,
     split: options.SplitOption = None,
     prompt: Annotated[
         list[str] | None,

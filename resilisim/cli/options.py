@@ -18,7 +18,8 @@ from resilisim.errors import InvalidInputError, unknown_name
 from resilisim.evaluation.run.arguments import in_world, library_in
 from resilisim.options import OUTPUT_GROUP, OptionField, options_of
 from resilisim.tasks import Task
-from resilisim.tasks.benchmark import BENCHMARK_VERSION
+from resilisim.tasks.benchmark import BENCHMARK_VERSION, version_of
+from resilisim.tasks.benchmark import find_task as find_benchmark_task
 from resilisim.tasks.sources import read_tasks, sample_tasks, task_count
 from resilisim.tasks.task import SPLITS, split_of
 from resilisim.tool_library import ToolLibrary, default_library, load_library
@@ -45,7 +46,7 @@ TasksOption = Annotated[
     str,
     typer.Option(
         "--tasks",
-        help="benchmark-v1, a number N (its first N tasks), a JSON Lines file of tasks, tasks.json of "
+        help=f"{BENCHMARK_VERSION}, a number N (its first N tasks), a JSON Lines file of tasks, tasks.json of "
         "tau2-bench, or a world: NAME, NAME:N.",
     ),
 ]
@@ -271,6 +272,8 @@ def scene(
 
 def find_task(instance_id: str, tasks: str, library: ToolLibrary) -> Task:
     """Return the task of that id among those that `--tasks` means."""
+    if tasks == BENCHMARK_VERSION and version_of(instance_id) is not None:
+        return find_benchmark_task(instance_id)  # of a version before, too: what was played on it stays readable
     by_id = {task.instance_id: task for task in read_tasks(tasks, library)}
     if instance_id not in by_id:
         raise unknown_name("task", instance_id, by_id, tasks)

@@ -23,6 +23,7 @@ from resilisim.errors import InvalidInputError
 from resilisim.evaluation.run.progress import Progressing
 from resilisim.seeding import Draws
 from resilisim.tables.table import Table
+from resilisim.tasks.benchmark import BENCHMARK_VERSION
 from resilisim.tasks.sources import read_tasks
 from resilisim.workflows.flaws import FlawedWorkflow
 from resilisim.workflows.plan_value import FLAW_KEYS, PlanCosts, flaw_cost_table
@@ -59,7 +60,7 @@ def generate(
     *,
     context: typer.Context,
     out: Annotated[Path, typer.Option(help="File to write, .jsonl or .parquet; the same command resumes it.")],
-    tasks: options.TasksOption = "benchmark-v1",
+    tasks: options.TasksOption = BENCHMARK_VERSION,
     spec: PromptSpec,
     library: options.LibraryOption = None,
     workers: options.WorkersOption = 1,
@@ -115,7 +116,7 @@ def show(
     severity: Annotated[str | None, typer.Option(help="light, moderate or severe.")] = None,
     method: Annotated[str | None, typer.Option(help="One of the methods of the flaw.")] = None,
     spec: PromptSpec,
-    tasks: options.TasksOption = "benchmark-v1",
+    tasks: options.TasksOption = BENCHMARK_VERSION,
     library: options.LibraryOption = None,
     as_json: options.JsonFlag = False,
 ) -> None:
@@ -153,7 +154,7 @@ def show(
 @options.takes(environment=options.OptionGroup(EnvironmentSettings, ["planner", "search"]))
 def costs(
     *,
-    tasks: options.TasksOption = "benchmark-v1",
+    tasks: options.TasksOption = BENCHMARK_VERSION,
     seed: SeedOption = 0,
     environment: EnvironmentSettings,
     library: options.LibraryOption = None,

@@ -24,6 +24,7 @@ from resilisim.errors import InvalidInputError, unknown_name
 from resilisim.evaluation.run.progress import Progressing
 from resilisim.redaction import SHORTEST_SECRET
 from resilisim.tables.table import Table
+from resilisim.tasks.benchmark import BENCHMARK_VERSION
 from resilisim.tasks.composition import check_figure_path, library_statistics, task_statistics, write_task_figure
 from resilisim.tasks.enhancement.enhancer import (
     CallForecast,
@@ -51,7 +52,7 @@ def generate(
     *,
     out: Annotated[Path, typer.Option(help="JSON Lines file to write, one task a line.", dir_okay=False)],
     seed: Annotated[Seed, typer.Option(help="A different seed makes different tasks.")] = 0,
-    count: Annotated[Count, typer.Option(help="Number of tasks; 5040 with seed 0 are benchmark-v1.")] = 5040,
+    count: Annotated[Count, typer.Option(help="Number of tasks; 5040 with seed 0 are benchmark-v2.")] = 5040,
     environment: EnvironmentSettings,
     library: options.LibraryOption = None,
     as_json: options.JsonFlag = False,
@@ -69,7 +70,7 @@ def generate(
 
 @app.command("list")
 def list_tasks(
-    tasks: options.TasksOption = "benchmark-v1",
+    tasks: options.TasksOption = BENCHMARK_VERSION,
     task_type: Annotated[str | None, typer.Option("--type", help="Only tasks of this type.")] = None,
     complexity: Annotated[str | None, typer.Option(help="Only easy, medium or hard tasks.")] = None,
     split: Annotated[str | None, typer.Option(help="Only tasks of train, validation or test.")] = None,
@@ -112,7 +113,7 @@ def list_tasks(
 @app.command("show")
 def show_task(
     instance_id: Annotated[str, typer.Argument(metavar="ID", help="The task's instance_id.")],
-    tasks: options.TasksOption = "benchmark-v1",
+    tasks: options.TasksOption = BENCHMARK_VERSION,
     library: options.LibraryOption = None,
     as_json: options.JsonFlag = False,
 ) -> None:
@@ -134,7 +135,7 @@ def show_task(
 
 @app.command("stats")
 def stats(
-    tasks: options.TasksOption = "benchmark-v1",
+    tasks: options.TasksOption = BENCHMARK_VERSION,
     plot: Annotated[
         Path | None, typer.Option(help="Also draw the counts into this .png, .svg or .pdf file.", dir_okay=False)
     ] = None,
@@ -196,7 +197,7 @@ def enhance(
             rich_help_panel=options.MODEL_PANEL,
         ),
     ],
-    tasks: options.TasksOption = "benchmark-v1",
+    tasks: options.TasksOption = BENCHMARK_VERSION,
     out: Annotated[
         Path | None, typer.Option(help="JSON Lines file to write; the same command resumes it.", dir_okay=False)
     ] = None,

@@ -26,7 +26,7 @@ from resilisim.options import option
 from resilisim.simulator.law import TASK_PARTS
 from resilisim.tables.table import Table
 from resilisim.tasks.benchmark import BENCHMARK_VERSION
-from resilisim.tasks.sources import sample_tasks
+from resilisim.tasks.sources import task_count
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 EXTRA_PACKAGES = ("safetensors", "sb3_contrib", "stable_baselines3", "tensorboard", "torch", "yaml")
 ALL = "all"
 FEWEST_TOOLS, MAX_TOOLS = 3, 1000  # of a random library
-DEFAULT_SPLIT, LIBRARIES = "test", 16  # what is measured on if nothing is said
+DEFAULT_SPLIT, LIBRARIES, TASKS_OF_LIBRARY = "test", 16, 4  # what is measured on if nothing is said
 
 app = CommandLine()
 
@@ -139,8 +139,11 @@ def evaluate(
         str | None, typer.Option(help="Tasks of train, validation or test.", show_default=DEFAULT_SPLIT)
     ] = None,
     tasks: Annotated[
-        Count | None,
-        typer.Option(help="Draw this many tasks; the whole split if left out, 4 of each random library."),
+        str | None,
+        typer.Option(
+            help="Draw this many tasks; the whole split if left out, 4 of each random library. Or benchmark-v1, which "
+            "the shipped policies were trained on, or a file."
+        ),
     ] = None,
     law: Annotated[str, typer.Option(help="Name of a law that ships, or the path of a law file.")] = BENCHMARK_LAW,
     random_tools: Annotated[
@@ -179,13 +182,12 @@ def evaluate(
                 )
         _evaluate_generality(
             *(checkpoint, random_tools, parts or [PLAIN, *TASK_PARTS], random_libraries or LIBRARIES),
-            *(tasks or 4, episodes or EPISODES, as_json),
+            *(_tasks_of_library(tasks), episodes or EPISODES, as_json),
         )
         return
     split, tool_library = split or DEFAULT_SPLIT, options.load(library)
     started = time.perf_counter()
-    held_out = options.chosen_tasks(BENCHMARK_VERSION, split, tool_library)
-    held_out = held_out if tasks is None else sample_tasks(held_out, tasks)
+    held_out = options.chosen_tasks(tasks or BENCHMARK_VERSION, split, tool_library)
     measured = measure_policy(checkpoint, held_out, episodes, tool_library, Progressing, law) | {"split": split}
     if as_json:
         output.print_json(measured)
@@ -208,6 +210,13 @@ def evaluate(
     origin = "PPO alone" if not taught else f"PPO after {taught['kind']} ({taught['updates']:,} updates)"
     origin += f", from the weights of {start}" if start else ""
     output.note(f"trained by {origin}; {time.perf_counter() - started:.1f} s")
+
+
+def _tasks_of_library(tasks: str | None) -> int:
+    number = TASKS_OF_LIBRARY if tasks is None else task_count(tasks)
+    if not number:
+        raise InvalidInputError(f"option --tasks: got {tasks!r}: random libraries bring their own: expected a number")
+    return number
 
 
 def _evaluate_generality(

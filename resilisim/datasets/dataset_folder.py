@@ -112,7 +112,7 @@ def make_manifest(
 ) -> dict[str, Any]:
     """Return the manifest of the records of tasks, in their order; `layout` are further arguments that decide bytes."""
     description = {
-        "benchmark": benchmark_identity(),
+        "benchmark": benchmark_identity(tasks),
         "format": file_format,
         "kind": spec.kind,
         "library": library.content_hash,

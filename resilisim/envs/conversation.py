@@ -99,7 +99,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
     **Observations.** Text: the prompt at reset, then the reply to the last message. Native: a JSON list of the messages
     that answer it (`role` is "tool" with the call's id, or "user").
 
-    **Start.** `reset(seed=S, options={"task": T, "prompt": P})`. T is an id of benchmark-v1, a mapping with the task
+    **Start.** `reset(seed=S, options={"task": T, "prompt": P})`. T is an id of the benchmark, a mapping with the task
     fields, or a `Task`; without it a benchmark task is drawn from the seed. P is a prompt type, for flawed prompts also
     "flawed:FLAW:SEVERITY:METHOD" with as many of these names as are wanted, or a rendered `Prompt`.
     The seed fixes all luck of the episode; which prompt is shown does not change it.
@@ -676,7 +676,7 @@ def _shown_message(message: Message) -> str:
 
 
 def resolve_task(task: object, library: ToolLibrary) -> Task:
-    """Return the task that an id of benchmark-v1, a mapping with its fields, or a `Task` stands for."""
+    """Return the task that an id of the benchmark, a mapping with its fields, or a `Task` stands for."""
     if isinstance(task, Task):
         return task
     if isinstance(task, str):

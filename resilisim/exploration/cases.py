@@ -78,7 +78,7 @@ class Case(Playable):
             directory: The run's folder.
             episode: Its number, or its task's id, with the seed, the policy and the prompt type if there are several
                 ("task_x:3:react:optimal").
-            find_task: Returns the task of an id; among those of benchmark-v1 if omitted.
+            find_task: Returns the task of an id; among those of the benchmark if omitted.
             library: The run's tool library, if it is not the default one.
             model: The language models of an LLM agent, which are asked anew; the first reply to a conversation is the
                 reply to it from then on.

@@ -15,6 +15,7 @@ from resilisim.envs.settings import BENCHMARK_LAW
 from resilisim.errors import unknown_name
 from resilisim.inputs import validated
 from resilisim.policies.ppo.config import merged_settings
+from resilisim.tasks.benchmark import BENCHMARK_VERSION
 from resilisim.tool_library import default_library
 from resilisim.workflows.prompts import parse_prompt_choice
 
@@ -79,7 +80,7 @@ class FinetuningConfig(BaseModel):
     num_threads: int = Field(1, ge=1, le=256)
     precision: Literal["float32", "bfloat16"] = "bfloat16"
 
-    tasks: str = Field("benchmark-v1", min_length=1)
+    tasks: str = Field(BENCHMARK_VERSION, min_length=1)
     train_tasks: int = Field(640, ge=1)
     train_episodes: int = Field(1, ge=1)
     prompts: tuple[str, ...] = Field(("optimal",), min_length=1)

@@ -44,7 +44,7 @@ from resilisim.finetuning.sampling import Sampler, credits_of
 from resilisim.policies.ppo.checkpoint import ResumePoint, TrainingFolder, choose_device, part_of
 from resilisim.provenance import describe_os_error
 from resilisim.tasks import Task, sample_tasks
-from resilisim.tasks.benchmark import BENCHMARK_SHA256, BENCHMARK_VERSION
+from resilisim.tasks.benchmark import benchmark_of
 from resilisim.tasks.sources import read_tasks
 from resilisim.tasks.task import split_of_task
 from resilisim.tool_library import default_library
@@ -102,7 +102,7 @@ def train(
         "finetuning": config.to_mapping(),
         "base": model_fingerprint(path),
         "start": None if start is None else fingerprint([start]),
-        "benchmark": {"version": BENCHMARK_VERSION, "sha256": BENCHMARK_SHA256},
+        "benchmark": benchmark_of(config.tasks),
         "library": default_library().content_hash,
     }
     threads = torch.get_num_threads()

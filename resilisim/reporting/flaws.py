@@ -259,10 +259,9 @@ def _why_not(facts: RunFacts) -> str | None:
         return "the run has a tool library of its own"
     if arguments.get("environment", {}).get("planner") not in EXACT_PLANNERS:
         return "the plans are not by the exact planner"
-    from resilisim.tasks.benchmark import benchmark_tasks  # half a second, for runs with flawed prompts only
+    from resilisim.tasks.benchmark import version_of  # half a second, for runs with flawed prompts only
 
-    known = {task.instance_id for task in benchmark_tasks()}
-    if not all(task.instance_id in known for task in facts.table.tasks):
+    if not all(version_of(task.instance_id) for task in facts.table.tasks):
         return "not all of its tasks are the benchmark's"
     return None
 

@@ -6,7 +6,7 @@ between tasks but the candidates of each step and the phrasings that were looked
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from resilisim.bounds import Count, Seed, checked
@@ -16,6 +16,7 @@ from resilisim.run_folder import is_stream, temporary_path
 from resilisim.seeding import Draws
 from resilisim.tasks.matching import Candidates, match_steps
 from resilisim.tasks.scene import describe, draw_destination, draw_expected_outputs, draw_inputs, draw_scene
+from resilisim.tasks.selection import ToolPool, draw_tools
 from resilisim.tasks.task import (
     DEFAULT_CONSTRAINTS,
     TEMPLATES,
@@ -24,7 +25,6 @@ from resilisim.tasks.task import (
     TaskTemplate,
     instance_id_of,
     quotas,
-    sorted_by_dependencies,
 )
 from resilisim.tasks.wording import GENERAL_ITEMS, PhraseBook
 from resilisim.tool_library.library import ToolLibrary, default_library
@@ -32,7 +32,7 @@ from resilisim.tool_library.retrieval import Retriever, ToolRetriever, default_r
 
 DEFAULT_COUNT = 5040
 GENERATED_AT = "2025-01-01T00:00:00+00:00"  # a constant, so that the same arguments give the same bytes
-CLOSURE = "prerequisite"  # what a tool that was added for the others' sake is called among the operations
+SALT = "resilisim/tasks/v2"  # of the draws; another recipe has another, so that its tasks have ids of their own
 
 
 def generate_tasks(
@@ -130,22 +130,16 @@ def _generate(seed: int, count: int, library: ToolLibrary, retriever: Retriever)
     for step, matches in match_steps(library, retriever).items():
         leading = {tool: weight for tool, weight in matches.items() if tool in usable}
         candidates[step] = leading or dict.fromkeys(sorted(usable), 1.0)  # where no words lead to any of the step's
+    pool = ToolPool(library, tuple(name for name in library.names if name in usable), candidates)
     for index, template in enumerate(type_sequence(count)):
-        draws = Draws("resilisim/tasks", seed, index)
-        yield _make_task(template, seed, index, draws, library, candidates, book)
+        yield _make_task(template, seed, index, pool, book)
 
 
-def _make_task(
-    template: TaskTemplate,
-    seed: int,
-    index: int,
-    draws: Draws,
-    library: ToolLibrary,
-    candidates: Mapping[SkeletonStep, Candidates],
-    book: PhraseBook,
-) -> Task:
-    operation_of = draw_tools(template, draws, library, candidates)
-    names = sorted_by_dependencies(list(operation_of), library)
+def _make_task(template: TaskTemplate, seed: int, index: int, pool: ToolPool, book: PhraseBook) -> Task:
+    draws = Draws(SALT, seed, index)
+    library, step_of = pool.library, draw_tools(template, draws, pool)
+    names = tuple(step_of)
+    operations = [library[name].operation if step is None else step.operation for name, step in step_of.items()]
     scene = draw_scene(draws, seed, index)
     first, last = library[names[0]], library[names[-1]]
     inputs = draw_inputs(first, scene, draws)
@@ -171,49 +165,13 @@ def _make_task(
             "template": template.task_type,
             "layout": layout,
             "domain": scene.domain.key,
-            "operations": [operation_of[name] for name in names],
+            "operations": operations,
             "generated_at": GENERATED_AT,
             "seed": seed,
             "index": index,
             "llm_generated": False,
             "inputs_generated_from": "rules",
-            "semantic_generation": True,
+            "semantic_generation": any(step is not None for step in step_of.values()),
         },
         original_description=description,
     )
-
-
-def draw_tools(
-    template: TaskTemplate, draws: Draws, library: ToolLibrary, candidates: Mapping[SkeletonStep, Candidates]
-) -> dict[str, str]:
-    """Draw the tools of a task, one for each step that it keeps, in skeleton order; each with its operation.
-
-    Fewer than the skeleton: middle steps go, or all but one. More: a second tool for its last, or a prerequisite.
-    """
-    steps = list(template.steps)
-    num_tools = draws.weighted(tuple(template.num_tools), tuple(template.num_tools.values()))
-    if num_tools == 1:
-        steps = [draws.choice(steps)]
-    while len(steps) > num_tools:
-        del steps[draws.between(1, len(steps) - 2)]
-    repeats_last = num_tools > len(steps) and steps[-1].semantic_type == "processors"
-    tool_of_step: dict[str, str] = {}
-    for step in [*steps, *steps[-1:] * repeats_last]:
-        free = {tool: weight for tool, weight in candidates[step].items() if tool not in tool_of_step}
-        if free:
-            tool_of_step[draws.weighted(tuple(free), tuple(free.values()))] = step.operation
-    if num_tools > len(steps) and not repeats_last:
-        tool_of_step = _with_prerequisite(tool_of_step, draws, library)
-    return tool_of_step
-
-
-def _with_prerequisite(tool_of_step: dict[str, str], draws: Draws, library: ToolLibrary) -> dict[str, str]:
-    """Insert a tool of the dependency closure before the first chosen tool that depends on it; none, no change."""
-    missing = [name for name in library.closure(tool_of_step) if name not in tool_of_step]
-    if not missing:
-        return tool_of_step
-    name = draws.choice(missing)
-    entries = list(tool_of_step.items())
-    place = next(index for index, tool in enumerate(tool_of_step) if name in library.closure((tool,)))
-    entries.insert(place, (name, CLOSURE))
-    return dict(entries)

@@ -26,8 +26,8 @@ Candidates = Mapping[str, float]  # tools that can do a step, best first, and ho
 
 
 def match_steps(library: ToolLibrary, retriever: Retriever) -> Mapping[SkeletonStep, Candidates]:
-    """Find the candidates of every step of every template."""
-    steps = dict.fromkeys(step for template in TEMPLATES for step in template.steps)
+    """Find the candidates of every step that some template finds tools for by meaning."""
+    steps = dict.fromkeys(step for template in TEMPLATES for step in template.matched_steps)
     # What the steps will ask is asked at once, because embedding texts one by one takes ten times as long.
     retriever.search_many([step.query for step in steps], len(library))
     retriever.search_many(

@@ -226,6 +226,8 @@ def _named_value(name: str, tool: Tool, scene: Scene, draws: Draws) -> Any:
         return _source(tool, scene, draws)
     if name == "destination":
         return draw_destination(tool, scene, draws)
+    if name == "path":
+        return file_path(scene, draws)
     if name in ("data", "dataset", "payload", "message", "scenario", "history", "value", "content"):
         is_object = any(parameter.name == name and parameter.type == "object" for parameter in tool.parameters)
         return _batch(scene, draws) if name != "message" or is_object else f"{artefact.items} are ready"

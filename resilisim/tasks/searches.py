@@ -1,7 +1,7 @@
 """How many searches show every tool that a task needs, for somebody who searches with the clauses of its description.
 
 The number is exact: the smallest set of clauses whose results together hold all required tools (set cover). For the
-tasks of benchmark-v1 with the default library and model the numbers ship as a table, so that no model is loaded for
+tasks of the benchmark with the default library and model the numbers ship as a table, so that no model is loaded for
 them. The table is found by the description itself: a rewritten task keeps its id, but gets a number of its own.
 
 `python -m benchmarks.shipped_data searches` computes the table anew and compares.
@@ -14,13 +14,13 @@ import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache
 from importlib import resources
 from typing import Any, TypeAlias
 
 from resilisim.errors import MissingExtraError
 from resilisim.provenance import content_hash
-from resilisim.tasks.benchmark import BENCHMARK_SHA256, benchmark_tasks
+from resilisim.tasks.benchmark import BENCHMARK_VERSION, BENCHMARKS, benchmark_tasks, version_of
 from resilisim.tasks.task import Task
 from resilisim.tasks.wording import SEARCH_SIZE, clauses
 from resilisim.tool_library.library import ToolLibrary, default_library
@@ -30,7 +30,6 @@ from resilisim.tool_library.retrieval import ToolHit, default_retriever
 SearchMany: TypeAlias = Callable[[Sequence[str], int], Sequence[Sequence[ToolHit]]]
 
 SCHEMA = "resilisim/searches/v1"
-DATA_FILE = "data/searches-benchmark-v1.json"
 NOT_SHOWN = "-"  # stands in the table for a task whose clauses do not lead to all of its tools
 _TASKS_AT_ONCE = 256
 
@@ -115,29 +114,33 @@ def _computed(task: Task, search_many: SearchMany) -> int | None:
     return fewest_searches(task.required_tools, [[hit.name for hit in each] for each in hits])
 
 
-def shipped_table() -> Mapping[str, Any]:
-    """Return the table that ships with the package, as JSON values.
+def searches_file(version: str) -> str:
+    """Return the place of the table of a version of the benchmark in this package."""
+    return f"data/searches-{version}.json"
+
+
+def shipped_table(version: str = BENCHMARK_VERSION) -> Mapping[str, Any]:
+    """Return the table that ships with the package for a version of the benchmark, as JSON values.
 
     Raises:
         AssertionError: It is damaged, or belongs to another version of the benchmark.
     """
-    text = resources.files("resilisim.tasks").joinpath(DATA_FILE).read_text(encoding="utf-8")
-    table: dict[str, Any] = json.loads(text)
+    place = searches_file(version)
+    table: dict[str, Any] = json.loads(resources.files("resilisim.tasks").joinpath(place).read_text(encoding="utf-8"))
     if table["schema"] != SCHEMA or table["sha256"] != content_hash(table["searches"].encode()):
-        raise AssertionError(f"{DATA_FILE} is damaged: reinstall the package")
-    if table["benchmark"] != BENCHMARK_SHA256:
-        raise AssertionError(f"{DATA_FILE} belongs to another version of the benchmark: reinstall the package")
+        raise AssertionError(f"{place} is damaged: reinstall the package")
+    if table["benchmark"] != BENCHMARKS[version]:
+        raise AssertionError(f"{place} belongs to another version of the benchmark: reinstall the package")
     return table
 
 
 def _shipped_number(task: Task, library: ToolLibrary) -> str | None:
-    if library != default_library():
-        return None
-    return _shipped().get((task.description, task.required_tools))
+    version = version_of(task.instance_id) if library == default_library() else None
+    return None if version is None else _shipped(version).get((task.description, task.required_tools))
 
 
-@lru_cache(maxsize=1)
-def _shipped() -> Mapping[tuple[str, tuple[str, ...]], str]:
-    numbers: str = shipped_table()["searches"]
-    tasks = benchmark_tasks()
+@cache
+def _shipped(version: str) -> Mapping[tuple[str, tuple[str, ...]], str]:
+    numbers: str = shipped_table(version)["searches"]
+    tasks = benchmark_tasks(version)
     return {(task.description, task.required_tools): number for task, number in zip(tasks, numbers, strict=True)}

@@ -13,7 +13,7 @@ from typing import Any
 from resilisim.errors import InvalidInputError, shown_value, unknown_name
 from resilisim.inputs import read_json, read_json_lines, read_text, shown
 from resilisim.seeding import Draws
-from resilisim.tasks.benchmark import BENCHMARK_VERSION, benchmark_tasks, find_task
+from resilisim.tasks.benchmark import BENCHMARK_VERSION, BENCHMARKS, benchmark_tasks, find_task
 from resilisim.tasks.task import SPLITS, Task, quotas, split_of
 from resilisim.tool_library.library import ToolLibrary
 
@@ -25,8 +25,9 @@ def read_tasks(ref: str | int | Path, library: ToolLibrary) -> list[Task]:
     """Return the tasks that a reference means.
 
     Args:
-        ref: "benchmark-v1"; a number N (or its digits): the first N of the benchmark, which has its types interleaved
-            in proportion; the id of a task of the benchmark; or the path of a JSON Lines file.
+        ref: The name of a version of the benchmark; a number N (or its digits): the first N of the present version,
+            which has its types interleaved in proportion; the id of a task of any version; or the path of a JSON Lines
+            file.
         library: The library that the tasks' tools must belong to.
 
     Raises:
@@ -46,8 +47,8 @@ def read_tasks(ref: str | int | Path, library: ToolLibrary) -> list[Task]:
     name = str(ref)
     if not name.strip():
         raise InvalidInputError(f"no tasks were named (got {name!r}): expected {EXPECTED}")
-    if name == BENCHMARK_VERSION:
-        return _fitting(list(benchmark_tasks()), library)
+    if name in BENCHMARKS:
+        return _fitting(list(benchmark_tasks(name)), library)
     if name.startswith("task_") and not os.path.exists(name):
         return _fitting([find_task(name)], library)
     return read_tasks_file(Path(name), library)

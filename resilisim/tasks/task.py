@@ -30,6 +30,7 @@ CUSTOM_TYPE = "custom"
 DEFAULT_CONSTRAINTS: Mapping[str, Any] = {"timeout": 300, "max_retries": 3}
 MAX_NAME_LENGTH = 200  # characters of ids, types and the like, which stand in tables and records
 MAX_TEXT_LENGTH = 100_000  # characters of a description, or of the JSON of one object; prompts hold both
+ID_PREFIX = "task_"  # of ids that follow from a task's content
 ID_DIGITS = 16  # hexadecimal digits: among a million tasks, a chance of 3e-8 that any two share an id
 
 
@@ -46,13 +47,17 @@ class SkeletonStep:
 class TaskTemplate:
     """One type of task.
 
-    `share` is its number of tasks among 5,040, `num_tools` how often each number of tools is drawn (any scale), and
-    `minimum_for_partial` how many required tools must succeed before a failure counts as partial success.
+    `share` is its number of tasks among 5,040, `selection` the rule by which their tools are drawn, `matched_steps` the
+    steps that this rule finds tools for by meaning, `steps` the operations that the type is about, `num_tools` how
+    often each number of tools is drawn (any scale), and `minimum_for_partial` how many required tools must succeed
+    before a failure counts as partial success.
     """
 
     task_type: str
     complexity: Complexity
     share: int
+    selection: Literal["matched", "random", "category", "paths"]
+    matched_steps: tuple[SkeletonStep, ...]
     steps: tuple[SkeletonStep, ...]
     num_tools: Mapping[int, float]
     minimum_for_partial: int
@@ -62,9 +67,9 @@ def _packaged_templates() -> Iterator[TaskTemplate]:
     data = json.loads(resources.files("resilisim.tasks").joinpath("data/templates.json").read_text(encoding="utf-8"))
     steps = {operation: SkeletonStep(operation, **values) for operation, values in data["steps"].items()}
     for values in data["templates"]:
-        skeleton = tuple(steps[operation] for operation in values["steps"])
+        of_steps = {key: tuple(steps[operation] for operation in values[key]) for key in ("matched_steps", "steps")}
         num_tools = {int(number): weight for number, weight in values["num_tools"].items()}
-        yield TaskTemplate(**{**values, "steps": skeleton, "num_tools": num_tools})
+        yield TaskTemplate(**{**values, **of_steps, "num_tools": num_tools})
 
 
 TEMPLATES: tuple[TaskTemplate, ...] = tuple(_packaged_templates())
@@ -232,7 +237,7 @@ def instance_id_of(
 ) -> str:
     """Return the id that follows from a task's content; rewriting the description later does not change it."""
     digest = content_hash([task_type, list(required_tools), inputs, expected_outputs, original_description])
-    return f"task_{digest[:ID_DIGITS]}"
+    return f"{ID_PREFIX}{digest[:ID_DIGITS]}"
 
 
 def sorted_by_dependencies(names: Sequence[str], library: ToolLibrary) -> tuple[str, ...]:

@@ -21,7 +21,7 @@ from typing import Any, Final, Protocol, cast, runtime_checkable
 from resilisim.errors import InfrastructureError, InvalidInputError, check_number, nearest_name, one_line, unknown_name
 from resilisim.inputs import import_attribute
 from resilisim.tasks import Task
-from resilisim.tasks.benchmark import BENCHMARK_VERSION
+from resilisim.tasks.benchmark import BENCHMARKS
 from resilisim.tool_library import ToolLibrary
 
 # Name -> module:attribute of what returns the world, imported only when it is loaded. A maker that takes an argument
@@ -405,7 +405,7 @@ def names_world(ref: str) -> bool:
     shipped, _, _ = ref.partition(":")
     if shipped in WORLDS:
         return True
-    meant = nearest_name(shipped, (*WORLDS, BENCHMARK_VERSION)) if _NAME.fullmatch(shipped) else None
+    meant = nearest_name(shipped, (*WORLDS, *BENCHMARKS)) if _NAME.fullmatch(shipped) else None
     is_one = meant in WORLDS or _ATTRIBUTE.fullmatch(_without_selection(ref)[0]) is not None
     return is_one and not Path(ref).exists()
 

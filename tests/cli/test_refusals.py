@@ -44,8 +44,8 @@ tasks show task_0 | task_0
 tasks list --type basic_file_procesing | 'basic_file_processing'
 tasks list --split tests | 'test'
 tasks list --complexity harder | 'hard'
-tasks list --tasks benchmark-v2 | benchmark-v2 benchmark-v1
-tasks list --tasks= | no tasks were named benchmark-v1
+tasks list --tasks benchmark-v9 | benchmark-v9 benchmark-v
+tasks list --tasks= | no tasks were named benchmark-v
 tasks list --tasks {"1" * 300} | cannot be read
 tasks stats --tasks no/such/file.jsonl | no/such/file.jsonl
 tasks stats --plot DIR/a.jpg | '.jpg' .png, .svg, .pdf

@@ -1,29 +1,41 @@
-"""benchmark-v1: distribution, form, and that every one of its 5,040 tasks can be solved from its text."""
+"""The benchmark: distribution, form, and that every one of its 5,040 tasks can be solved from its text."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import re
+from collections import Counter
 from importlib import resources
 
 import pytest
 
 from benchmarks.shipped_data import benchmark_lines
+from resilisim.errors import InvalidInputError
 from resilisim.tasks import Task
 from resilisim.tasks import benchmark as benchmark_module
-from resilisim.tasks.benchmark import BENCHMARK_SHA256, DATA_FILE, benchmark_bytes, benchmark_tasks
+from resilisim.tasks.benchmark import (
+    BENCHMARKS,
+    benchmark_bytes,
+    benchmark_file,
+    benchmark_identity,
+    benchmark_tasks,
+    find_task,
+    version_of,
+)
 from resilisim.tasks.composition import task_statistics
 from resilisim.tasks.matching import match_steps
 from resilisim.tasks.scene import domains
-from resilisim.tasks.task import FIELD_NAMES, SPLITS, TEMPLATES, instance_id_of, sorted_by_dependencies
+from resilisim.tasks.task import FIELD_NAMES, SPLITS, TEMPLATES, instance_id_of, sorted_by_dependencies, split_of
 from resilisim.tasks.wording import GENERAL_ITEMS, clauses, vocabulary_clauses
 from resilisim.tool_library.library import default_library
 from resilisim.tool_library.parameters import check_parameters
 from resilisim.tool_library.retrieval import default_retriever
+from resilisim.tool_library.tool import SEMANTIC_TYPES
 
 LIBRARY = default_library()
-TASKS = benchmark_tasks()
+VERSION = "benchmark-v2"
+TASKS = benchmark_tasks(VERSION)
 JSON_TYPES = {"string": str, "number": (int, float), "integer": int, "boolean": bool, "object": dict, "array": list}
 
 
@@ -49,18 +61,86 @@ def test_tasks_differ_in_more_than_their_number() -> None:
     assert len(bare) == len(TASKS)
 
 
-def test_every_tool_was_a_candidate_of_its_operation() -> None:
+def of_type(name: str) -> list[Task]:
+    return [task for task in TASKS if task.task_type == name]
+
+
+def test_every_tool_is_required_by_many_tasks_and_each_of_the_thirty_in_every_split() -> None:
+    counts = task_statistics(TASKS)["by_tool"]
+    assert set(counts) == set(LIBRARY.names)
+    assert min(counts.values()) >= 100
+    for split in SPLITS:
+        own = {name for task in TASKS if split_of(task.required_tools) == split for name in task.required_tools}
+        assert own == set(LIBRARY.names)
+
+
+def test_complex_tasks_have_tools_that_were_matched_by_meaning() -> None:
     candidates = {step.operation: found for step, found in match_steps(LIBRARY, default_retriever(LIBRARY)).items()}
     for task in TASKS:
-        prerequisites = 0
-        for name, operation in zip(task.required_tools, task.metadata["operations"], strict=True):
-            if operation == "prerequisite":
-                prerequisites += 1
-                others = [other for other in task.required_tools if other != name]
-                assert name in LIBRARY.closure(others)
-            else:
+        if task.complexity == "medium":
+            for name, operation in zip(task.required_tools, task.metadata["operations"], strict=True):
                 assert name in candidates[operation]
-        assert prerequisites == (len(task.required_tools) == 7)
+            assert task.metadata["semantic_generation"]
+
+
+def test_basic_tasks_draw_any_tools_alike() -> None:
+    tasks = of_type("basic_file_processing")
+    counts = Counter(name for task in tasks for name in task.required_tools)
+    share = sum(counts.values()) / len(LIBRARY)
+    # Beyond five standard deviations one tool in a million draws would be.
+    assert all(abs(count - share) < 5.0 * share**0.5 for count in counts.values())
+    assert not any(task.metadata["semantic_generation"] for task in tasks)
+
+
+def test_simple_tasks_are_of_one_tool_of_each_category_with_a_check_or_a_log_or_of_any_two() -> None:
+    tasks = of_type("simple_data_transformation")
+    alone = Counter(LIBRARY[task.required_tools[0]].category for task in tasks if len(task.required_tools) == 1)
+    assert set(alone) == {tool.category for tool in LIBRARY}
+    assert min(alone.values()) >= 5
+    extras = Counter(
+        (operation, name)
+        for task in tasks
+        for name, operation in zip(task.required_tools, task.metadata["operations"], strict=True)
+        if operation in ("validate", "log")
+    )
+    assert set(extras) == {
+        ("validate", "data_processing_validator"),
+        ("validate", "network_validator"),
+        ("log", "utility_logger"),
+    }
+    assert min(extras.values()) >= 10
+    drawn = [task for task in tasks if len(task.required_tools) == 2 and not task.metadata["semantic_generation"]]
+    assert len(drawn) > 120
+    assert len({task.required_tools for task in drawn}) > 100
+
+
+def test_hard_tasks_are_chains_of_paths_of_the_dependency_graph() -> None:
+    lengths: Counter[int] = Counter()
+    for task in of_type("advanced_computation_pipeline"):
+        names = task.required_tools
+        depends = {name: [other for other in LIBRARY.dependencies(name) if other in names] for name in names}
+        needed = {other for others in depends.values() for other in others}
+        # Where a path begins nothing is needed that the library has, and no tool stands by itself.
+        assert all(depends[name] or not LIBRARY.dependencies(name) for name in names)
+        assert all(depends[name] or name in needed for name in names)
+        ends = [
+            name for name, operation in zip(names, task.metadata["operations"], strict=True) if operation == "compute"
+        ]
+        assert len(ends) == 1
+        assert LIBRARY[ends[0]].category == "computation"
+        depth: dict[str, int] = {}
+        for name in names:
+            depth[name] = 1 + max((depth[other] for other in depends[name]), default=0)
+        lengths[max(depth.values())] += 1
+    assert set(lengths) == {3, 4}
+    assert lengths[4] > 320
+
+
+def test_work_orders_that_no_skeleton_orders_go_as_data_flows() -> None:
+    for task in (*of_type("basic_file_processing"), *of_type("simple_data_transformation")):
+        roles = [LIBRARY[name].semantic_type for name in task.required_tools]
+        flow = [role for role in roles if role in ("sources", "outputs", "utilities")]
+        assert flow == sorted(flow, key=tuple(SEMANTIC_TYPES).index)
 
 
 def test_every_required_tool_has_a_clause_from_the_checked_pool_in_the_required_order() -> None:
@@ -82,17 +162,34 @@ def test_every_required_tool_has_a_clause_from_the_checked_pool_in_the_required_
 
 def test_the_recipe_gives_the_shipped_bytes_and_damage_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     data = benchmark_lines()
-    assert hashlib.sha256(data).hexdigest() == BENCHMARK_SHA256
-    assert data == benchmark_bytes()
-    packed = resources.files("resilisim.tasks").joinpath(DATA_FILE).read_bytes()
+    assert hashlib.sha256(data).hexdigest() == BENCHMARKS[VERSION]
+    assert data == benchmark_bytes(VERSION)
+    packed = resources.files("resilisim.tasks").joinpath(benchmark_file(VERSION)).read_bytes()
     assert packed[4:8] == b"\0\0\0\0"  # the archive itself has no date
-    monkeypatch.setattr(benchmark_module, "BENCHMARK_SHA256", "0" * 64)
+    monkeypatch.setattr(benchmark_module, "BENCHMARKS", {VERSION: "0" * 64})
     with pytest.raises(AssertionError, match="reinstall"):
-        benchmark_bytes()
+        benchmark_bytes(VERSION)
+
+
+def test_the_version_before_stays_readable_and_no_task_is_in_both() -> None:
+    before = benchmark_tasks("benchmark-v1")
+    assert len(before) == 5040
+    assert before[0] is benchmark_tasks("benchmark-v1")[0]
+    assert not {task.instance_id for task in before} & {task.instance_id for task in TASKS}
+    for version, task in (("benchmark-v1", before[7]), (VERSION, TASKS[7])):
+        assert version_of(task.instance_id) == version
+        assert find_task(task.instance_id) is task
+        assert benchmark_identity([task])["version"] == version
+        assert benchmark_identity([task])["sha256"] == BENCHMARKS[version]
+    assert version_of("task_of_somebody") is None
+    with pytest.raises(InvalidInputError, match="benchmark-v1 and benchmark-v2 in one run"):
+        benchmark_identity([before[0], TASKS[0]])
+    with pytest.raises(InvalidInputError, match="did you mean 'benchmark-v2'"):
+        benchmark_tasks("benchmark-2")
 
 
 def test_every_task_is_whole_and_follows_from_its_content() -> None:
-    lines = benchmark_bytes().decode("utf-8").splitlines()
+    lines = benchmark_bytes(VERSION).decode("utf-8").splitlines()
     assert len(lines) == len(TASKS) == len({task.instance_id for task in TASKS})
     for index, (line, task) in enumerate(zip(lines, TASKS, strict=True)):
         assert line == task.to_json()
@@ -109,6 +206,7 @@ def test_every_task_is_whole_and_follows_from_its_content() -> None:
         assert len(facts.pop("operations")) == len(task.required_tools)
         assert facts.pop("domain") in {domain.key for domain in domains()}
         assert facts.pop("layout")
+        assert isinstance(facts.pop("semantic_generation"), bool)
         assert facts == {
             "template": task.task_type,
             "index": index,
@@ -116,7 +214,6 @@ def test_every_task_is_whole_and_follows_from_its_content() -> None:
             "seed": 0,
             "llm_generated": False,
             "inputs_generated_from": "rules",
-            "semantic_generation": True,
         }
 
 

@@ -17,18 +17,18 @@ from resilisim.errors import InvalidInputError, StoreError
 from resilisim.seeding import Draws
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import benchmark_tasks
-from resilisim.tasks.generation import draw_tools, generate_tasks, write_tasks
+from resilisim.tasks.generation import generate_tasks, write_tasks
 from resilisim.tasks.matching import (
     NUM_HITS,
     OPERATION_WINDOW,
     UNTYPED_SHARE,
-    Candidates,
     match_step,
     match_steps,
     nearest_operations,
     operation_texts,
 )
 from resilisim.tasks.scene import TICKET_MODULUS, TICKET_STEP, draw_scene
+from resilisim.tasks.selection import ToolPool, draw_tools
 from resilisim.tasks.task import TEMPLATE_OF_TYPE, TEMPLATES, SkeletonStep, sorted_by_dependencies
 from resilisim.tasks.wording import solving_clauses
 from resilisim.tool_library.library import ToolLibrary, default_library
@@ -80,7 +80,7 @@ def test_the_same_arguments_give_the_same_tasks_and_the_benchmark_begins_like_it
     assert first == [task.to_json() for task in generate_tasks(seed=3, count=30)]
     assert len(set(first)) == 30
     longer = [task.to_json() for task in generate_tasks(seed=0, count=63)]
-    assert longer == [task.to_json() for task in benchmark_tasks()[:63]]
+    assert longer == [task.to_json() for task in benchmark_tasks("benchmark-v2")[:63]]
 
 
 def test_other_seeds_give_other_tasks() -> None:
@@ -173,43 +173,56 @@ def test_a_library_without_words_is_refused() -> None:
         next(generate_tasks(count=1, library=library, retriever=Blind(library)))
 
 
-def only(template_name: str, **names: str) -> dict[object, Candidates]:
-    return {step: {names[step.operation]: 1.0} for step in TEMPLATE_OF_TYPE[template_name].steps}
+def pool(library: ToolLibrary = LIBRARY, **names: str) -> ToolPool:
+    """What tools are drawn from, with one candidate for each step that is named."""
+    steps = {step.operation: step for template in TEMPLATES for step in template.matched_steps}
+    return ToolPool(library, library.names, {steps[operation]: {name: 1.0} for operation, name in names.items()})
 
 
-def test_fewer_tools_drop_middle_steps_and_more_add_a_prerequisite() -> None:
-    template = TEMPLATE_OF_TYPE["advanced_computation_pipeline"]
+def test_fewer_tools_drop_middle_steps() -> None:
+    template = TEMPLATE_OF_TYPE["complex_validation_pipeline"]
     tools = {
         "read": "network_fetcher",
         "validate": "network_validator",
         "transform": "file_operations_converter",
-        "compute": "computation_analyzer",
         "aggregate": "data_processing_filter",
         "write": "network_poster",
     }
-    operations = list(tools)
     sizes = Counter()
-    for number in range(200):
-        chosen = draw_tools(template, Draws("test", number), LIBRARY, only(template.task_type, **tools))
+    for number in range(100):
+        chosen = draw_tools(template, Draws("test", number), pool(**tools))
         sizes[len(chosen)] += 1
-        kept = [(tool, name) for tool, name in chosen.items() if name != "prerequisite"]
-        assert kept == [(tools[name], name) for name in operations if (tools[name], name) in kept]
-        assert {"read", "write"} <= {name for _, name in kept}
-        if len(chosen) == 7:
-            names = list(chosen)
-            place, added = next((place, tool) for place, tool in enumerate(names) if chosen[tool] == "prerequisite")
-            assert len(kept) == 6
-            assert added in {"data_processing_parser", "data_processing_aggregator", "file_operations_reader"}
-            assert added in LIBRARY.closure([names[place + 1]])
-    assert set(sizes) == {5, 6, 7}
+        operations = [step.operation for step in chosen.values() if step is not None]
+        assert list(chosen) == [tools[operation] for operation in operations]
+        assert operations == [operation for operation in tools if operation in operations]
+        assert {"read", "write"} <= set(operations)
+    assert set(sizes) == {4, 5}
 
 
 def test_a_step_without_a_free_candidate_is_left_out() -> None:
-    template = TEMPLATE_OF_TYPE["basic_file_processing"]
-    candidates = only(template.task_type, input="file_operations_reader", process="file_operations_reader")
+    template = TEMPLATE_OF_TYPE["complex_validation_pipeline"]
+    reader = dict.fromkeys((step.operation for step in template.steps), "file_operations_reader")
     for number in range(20):
-        chosen = draw_tools(template, Draws("test", number), LIBRARY, candidates)
-        assert chosen == {"file_operations_reader": "input"}
+        chosen = draw_tools(template, Draws("test", number), pool(**reader))
+        assert [step.operation for step in chosen.values() if step is not None] == ["read"]
+
+
+def test_paths_are_as_short_as_the_task_and_join_where_the_graph_allows() -> None:
+    """A library whose graph is one long chain, beside tools that depend on nothing."""
+    chain = [
+        Tool(f"link_{place}", f"Does part {place}.", dependencies=(f"link_{place - 1}",) * (place > 0))
+        for place in range(9)
+    ]
+    library = ToolLibrary([*chain, Tool("alone", "Does nothing else."), Tool("lonely", "Does little else.")])
+    template = TEMPLATE_OF_TYPE["advanced_computation_pipeline"]
+    for number in range(60):
+        for end, expected in (("link_8", 8), ("link_2", None)):
+            names = list(draw_tools(template, Draws("test", number), pool(library, compute=end)))
+            assert len(names) in template.num_tools
+            assert names == [f"link_{place}" for place in range(9) if f"link_{place}" in names], "one path, in order"
+            assert expected is None or names[-1] == f"link_{expected}"
+    small = ToolLibrary([Tool("one", "Does one thing."), Tool("two", "Does another."), Tool("three", "Does a third.")])
+    assert set(draw_tools(template, Draws("test", 0), pool(small, compute="two"))) == {"one", "two", "three"}
 
 
 def test_written_tasks_are_canonical_lines(tmp_path: Path) -> None:
@@ -239,7 +252,7 @@ def test_what_was_there_stays_when_writing_fails(tmp_path: Path) -> None:
 
 
 RETRIEVER = default_retriever(LIBRARY)
-STEPS = {step.operation: step for template in TEMPLATES for step in template.steps}
+STEPS = {step.operation: step for template in TEMPLATES for step in template.matched_steps}
 MARGIN = 2e-3  # scores are rounded to 1e-3: two that differ by more than that cannot change places
 
 
@@ -253,13 +266,11 @@ def test_read_leads_to_reader_fetcher_and_scanner() -> None:
 def test_the_obvious_tool_comes_first() -> None:
     first = {step.operation: next(iter(found)) for step, found in match_steps(LIBRARY, RETRIEVER).items()}
     assert first == {
-        "input": "file_operations_reader",
-        "process": "data_processing_parser",
         "read": "file_operations_reader",
-        "output": "file_operations_writer",
         "validate": "data_processing_validator",
         "transform": "data_processing_transformer",
         "aggregate": "data_processing_aggregator",
+        "log": "utility_logger",
         "write": "file_operations_writer",
         "fetch": "network_fetcher",
         "parse": "data_processing_parser",

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from resilisim.errors import MissingExtraError
 from resilisim.seeding import Draws
 from resilisim.tasks import Task, searches
-from resilisim.tasks.benchmark import BENCHMARK_SHA256, benchmark_tasks
+from resilisim.tasks.benchmark import BENCHMARKS, benchmark_tasks
 from resilisim.tasks.searches import Searches, all_searches_needed, fewest_searches, searches_needed, shipped_table
 from resilisim.tasks.wording import SEARCH_SIZE, clauses
 from resilisim.tool_library import ToolLibrary, default_library
@@ -43,21 +43,22 @@ def test_a_greedy_choice_is_not_taken_for_the_smallest() -> None:
     assert fewest_searches(many, [many[first : first + 5] for first in range(196)]) == 40
 
 
-def test_the_table_is_what_retrieval_says_of_the_benchmark() -> None:
+@pytest.mark.parametrize("version", BENCHMARKS)
+def test_the_table_is_what_retrieval_says_of_the_benchmark(version: str) -> None:
     """A seeded sample: embedding all clauses takes minutes, for which there is `python -m benchmarks.shipped_data`."""
-    table = shipped_table()
-    assert table["benchmark"] == BENCHMARK_SHA256
+    table, tasks = shipped_table(version), benchmark_tasks(version)
+    assert table["benchmark"] == BENCHMARKS[version]
     assert table["library"] == LIBRARY.content_hash
     assert table["model"].startswith(f"{DEFAULT_MODEL_PACKAGE}==")
     numbers = [int(digit) for digit in table["searches"]]
-    assert len(numbers) == len(TASKS)
-    assert all(1 <= number <= len(task.required_tools) for number, task in zip(numbers, TASKS, strict=True))
+    assert len(numbers) == len(tasks)
+    assert all(1 <= number <= len(task.required_tools) for number, task in zip(numbers, tasks, strict=True))
     draws, retriever = Draws("searches table, sample"), default_retriever(LIBRARY)
-    for _ in range(12):
-        row = draws.below(len(TASKS))
-        hits = retriever.search_many(clauses(TASKS[row].description), SEARCH_SIZE)
-        found = fewest_searches(TASKS[row].required_tools, [[hit.name for hit in each] for each in hits])
-        assert numbers[row] == found == searches_needed(TASKS[row], LIBRARY).fewest
+    for _ in range(8):
+        row = draws.below(len(tasks))
+        hits = retriever.search_many(clauses(tasks[row].description), SEARCH_SIZE)
+        found = fewest_searches(tasks[row].required_tools, [[hit.name for hit in each] for each in hits])
+        assert numbers[row] == found == searches_needed(tasks[row], LIBRARY).fewest
 
 
 def by_first_letter(queries: Sequence[str], k: int) -> list[list[ToolHit]]:
@@ -108,9 +109,12 @@ def test_without_retrieval_only_the_benchmark_has_numbers(monkeypatch: pytest.Mo
     assert "pip install -c constraints.txt '.[retrieval]'" in (unknown.reason or "")
 
 
-@pytest.mark.parametrize(("name", "words"), [("BENCHMARK_SHA256", "another version"), ("SCHEMA", "damaged")])
-def test_a_stale_table_is_refused(monkeypatch: pytest.MonkeyPatch, name: str, words: str) -> None:
-    monkeypatch.setattr(searches, name, "another")
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [("BENCHMARKS", dict.fromkeys(BENCHMARKS, "another"), "another version"), ("SCHEMA", "another", "damaged")],
+)
+def test_a_stale_table_is_refused(monkeypatch: pytest.MonkeyPatch, name: str, value: object, words: str) -> None:
+    monkeypatch.setattr(searches, name, value)
     with pytest.raises(AssertionError, match=words):
         shipped_table()
 

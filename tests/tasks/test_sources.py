@@ -14,7 +14,7 @@ import pytest
 
 from resilisim.errors import InvalidInputError, MissingExtraError, StoreError
 from resilisim.tasks import Task
-from resilisim.tasks.benchmark import benchmark_tasks
+from resilisim.tasks.benchmark import BENCHMARK_VERSION, benchmark_tasks
 from resilisim.tasks.composition import (
     MAX_LABEL_LENGTH,
     MAX_ROWS,
@@ -39,7 +39,8 @@ def write(path: Path, *lines: str) -> Path:
 
 
 def test_the_benchmark_by_name_number_and_id() -> None:
-    assert read_tasks("benchmark-v1", LIBRARY) == list(TASKS)
+    assert read_tasks(BENCHMARK_VERSION, LIBRARY) == list(TASKS)
+    assert read_tasks("benchmark-v1", LIBRARY) == list(benchmark_tasks("benchmark-v1"))
     assert read_tasks(10, LIBRARY) == read_tasks("10", LIBRARY) == list(TASKS[:10])
     assert read_tasks(TASKS[3].instance_id, LIBRARY) == [TASKS[3]]
     assert Counter(task.task_type for task in read_tasks(63, LIBRARY)) == {
@@ -70,7 +71,7 @@ WRONG_FILES = {
 WRONG_NAMES: list[tuple[str | int, str]] = [
     (5041, "5040"),
     (0, "from 1"),
-    ("benchmark-v2", "benchmark-v1"),
+    ("benchmark-v9", BENCHMARK_VERSION),
     (TASKS[0].instance_id[:-1] + "x", TASKS[0].instance_id),
     ("a\0b", "cannot be read"),
     ("", "no tasks were named"),

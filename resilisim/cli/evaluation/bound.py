@@ -24,6 +24,7 @@ from resilisim.simulator.exact.references import References, clairvoyant_if_know
 from resilisim.simulator.law import Law
 from resilisim.tables.table import Table
 from resilisim.tasks import Task
+from resilisim.tasks.benchmark import BENCHMARK_VERSION
 from resilisim.tasks.searches import SearchMany, all_searches_needed
 from resilisim.tasks.sources import read_tasks
 from resilisim.tasks.task import TASK_TYPES
@@ -62,7 +63,7 @@ def bound(
             help="Seeds for the clairvoyant reference: 200 for one task, 5 for each list of all; 0 leaves it out.",
         ),
     ] = None,
-    tasks: options.TasksOption = "benchmark-v1",
+    tasks: options.TasksOption = BENCHMARK_VERSION,
     library: options.LibraryOption = None,
     as_json: options.JsonFlag = False,
 ) -> None:

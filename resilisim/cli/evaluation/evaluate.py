@@ -39,6 +39,7 @@ from resilisim.evaluation.table.agents import mixture_note
 from resilisim.options import OUTPUT_GROUP
 from resilisim.policies.registry import COMMAND_PREFIX
 from resilisim.reporting.agent_sections import agent_tables
+from resilisim.tasks.benchmark import BENCHMARK_VERSION
 
 SCALE_PANEL = "Limits and several machines"
 
@@ -163,7 +164,7 @@ def evaluate(
         Path,
         typer.Option("--out", help="Folder of the results; the same command resumes it.", rich_help_panel=OUTPUT_GROUP),
     ],
-    tasks: TasksOption = "benchmark-v1",
+    tasks: TasksOption = BENCHMARK_VERSION,
     split: SplitOption = None,
     prompt: PromptOption = None,
     seeds: SeedsOption = 1,

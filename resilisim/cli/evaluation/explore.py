@@ -44,6 +44,7 @@ from resilisim.exploration import explore as run
 from resilisim.exploration.explored import Dice
 from resilisim.exploration.exploring import ExplorationLimits
 from resilisim.options import OUTPUT_GROUP
+from resilisim.tasks.benchmark import BENCHMARK_VERSION
 
 
 @takes(
@@ -66,7 +67,7 @@ def explore(
             rich_help_panel=OUTPUT_GROUP,
         ),
     ] = None,
-    tasks: TasksOption = "benchmark-v1",
+    tasks: TasksOption = BENCHMARK_VERSION,
     split: SplitOption = None,
     prompt: PromptOption = None,
     dice: Annotated[

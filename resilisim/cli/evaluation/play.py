@@ -21,6 +21,7 @@ from resilisim.evaluation.episode.play import play_episode
 from resilisim.evaluation.episode.record import EpisodeRecord
 from resilisim.policies.base import WAIT
 from resilisim.tables.table import Table
+from resilisim.tasks.benchmark import BENCHMARK_VERSION
 from resilisim.tool_library.retrieval import ToolHit
 
 PLAYED = (
@@ -73,7 +74,7 @@ def play(
     prompt: Annotated[str, typer.Option(help=options.PROMPT_HELP + ".")] = "baseline",
     seed: Annotated[Seed, typer.Option(help="The seed fixes all draws of the episode.")] = 0,
     environment: EnvironmentSettings,
-    tasks: options.TasksOption = "benchmark-v1",
+    tasks: options.TasksOption = BENCHMARK_VERSION,
     library: options.LibraryOption = None,
     as_json: options.JsonFlag = False,
 ) -> None:

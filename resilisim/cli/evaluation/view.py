@@ -12,13 +12,14 @@ import typer
 from resilisim.bounds import Port
 from resilisim.cli import options, output
 from resilisim.reporting.view.server import ViewServer
+from resilisim.tasks.benchmark import BENCHMARK_VERSION
 
 
 def view(
     folder: Annotated[Path, typer.Argument(metavar="[FOLDER]", help="Folder below which the runs are.")] = Path(),
     port: Annotated[Port, typer.Option(help="Port on this machine; 0 takes a free one.")] = 8700,
     browser: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
-    tasks: options.TasksOption = "benchmark-v1",
+    tasks: options.TasksOption = BENCHMARK_VERSION,
     library: options.LibraryOption = None,
 ) -> None:
     """Show all runs of a folder in the browser, also while they play.

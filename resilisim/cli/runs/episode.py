@@ -21,6 +21,7 @@ from resilisim.evaluation.run.contestants import ModelSettings
 from resilisim.evaluation.run.replay import find_episode, finished, replay_episode
 from resilisim.evaluation.run.store import read_manifest
 from resilisim.tables.table import Table
+from resilisim.tasks.benchmark import BENCHMARK_VERSION
 
 CUT_LINES, CUT_LENGTH = 12, 1200  # of a text that is not shown whole
 LABEL_WIDTH = 15
@@ -80,7 +81,7 @@ def replay(
         list[str] | None,
         typer.Option("--force", help="What a call brings other than then, as TOOL#NUMBER=RESULT; repeatable."),
     ] = None,
-    tasks: options.TasksOption = "benchmark-v1",
+    tasks: options.TasksOption = BENCHMARK_VERSION,
     library: options.LibraryOption = None,
     full: Annotated[bool, typer.Option("--full", help="Show every message in full, prompts included.")] = False,
     as_json: options.JsonFlag = False,

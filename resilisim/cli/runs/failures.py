@@ -45,7 +45,7 @@ def shrink(
     plays: _Plays = 1000,
     live: _Live = False,
     models: ModelSettings,
-    tasks: options.TasksOption = "benchmark-v1",
+    tasks: options.TasksOption = BENCHMARK_VERSION,
     library: options.LibraryOption = None,
     as_json: options.JsonFlag = False,
 ) -> None:
@@ -78,7 +78,7 @@ def adversary(
     limits: AdversaryLimits,
     live: _Live = False,
     models: ModelSettings,
-    tasks: options.TasksOption = "benchmark-v1",
+    tasks: options.TasksOption = BENCHMARK_VERSION,
     library: options.LibraryOption = None,
     as_json: options.JsonFlag = False,
 ) -> None:
@@ -108,7 +108,7 @@ def matrix(
     episode: IdArgument,
     live: _Live = False,
     models: ModelSettings,
-    tasks: options.TasksOption = "benchmark-v1",
+    tasks: options.TasksOption = BENCHMARK_VERSION,
     library: options.LibraryOption = None,
     as_json: options.JsonFlag = False,
 ) -> None:

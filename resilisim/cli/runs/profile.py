@@ -30,6 +30,7 @@ from resilisim.evaluation.robustness.profile_result import ProfileResult
 from resilisim.evaluation.robustness.profiling import ProfileInterrupted, plan_profile
 from resilisim.evaluation.run.progress import QUIET_SECONDS, Progressing
 from resilisim.reporting.profile import profile_tables, write_profile_page
+from resilisim.tasks.benchmark import BENCHMARK_VERSION
 from resilisim.workflows.flaws import SEVERITIES
 from resilisim.workflows.flaws.flaw import STRESSORS
 
@@ -52,7 +53,7 @@ def profile(
             "other points adds them."
         ),
     ],
-    tasks: options.TasksOption = "benchmark-v1",
+    tasks: options.TasksOption = BENCHMARK_VERSION,
     split: options.SplitOption = None,
     prompt: Annotated[
         list[str] | None,

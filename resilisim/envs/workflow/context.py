@@ -17,9 +17,9 @@ Appendix D.1's retrieval context is mapped so:
 The composite confidence of D.2.1 is .25 c_rule + .30 c_embed + .25 c_pattern + .20 c_task; the pattern part depends on
 the episode and is added there.
 
-Similarities are shipped for benchmark-v1 and computed by retrieval for anything else. The score of a tool for a task is
-the highest cosine similarity of the tool's text and a clause of the description, in [-1, 1], rounded to 1e-3
-(`workflows.semantic_match_by_retrieval`). For the tasks of benchmark-v1 with the default library the scores by the
+Similarities are shipped for the benchmark, else computed by retrieval. The score of a tool for a task is the highest
+cosine similarity of the tool's text and a clause of the description, in [-1, 1], rounded to 1e-3
+(`workflows.semantic_match_by_retrieval`). For the tasks of the benchmark with the default library the scores by the
 default model ship as a table, so that an environment starts without loading a model. The table is found by the
 description itself: a task whose description was rewritten keeps its id, but gets scores of its own.
 """
@@ -29,7 +29,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from importlib import resources
 from typing import TypeAlias
 
@@ -39,7 +39,7 @@ from numpy.typing import NDArray
 from resilisim.envs.workflow.spaces import NUM_TASK_FEATURES
 from resilisim.errors import InvalidInputError, MissingExtraError
 from resilisim.provenance import content_hash
-from resilisim.tasks.benchmark import BENCHMARK_SHA256, benchmark_tasks
+from resilisim.tasks.benchmark import BENCHMARK_VERSION, BENCHMARKS, benchmark_tasks, version_of
 from resilisim.tasks.task import COMPLEXITIES, TASK_TYPES, TEMPLATE_OF_TYPE, Task
 from resilisim.tasks.wording import clauses
 from resilisim.tool_library import ToolLibrary
@@ -51,7 +51,6 @@ from resilisim.workflows.steps import SemanticMatch
 SimilaritySource: TypeAlias = str | SemanticMatch | None
 
 SCHEMA = "resilisim/similarity/v1"
-DATA_FILE = "data/similarity-benchmark-v1.bin"
 THOUSANDTHS = 10**SCORE_DECIMALS
 _CLAUSES_AT_ONCE = 2048  # texts embedded in one call
 
@@ -66,12 +65,12 @@ class SimilarityTable:
     scores: NDArray[np.int16]  # (num_tasks, num_tools), thousandths
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> SimilarityTable:
+    def from_bytes(cls, data: bytes, name: str = "a table of similarities") -> SimilarityTable:
         """Read what `benchmarks.shipped_data` wrote; an AssertionError tells that the bytes are not those."""
         line, _, payload = data.partition(b"\n")
         header = json.loads(line)
         if header["schema"] != SCHEMA or header["sha256"] != content_hash(payload):
-            raise AssertionError(f"{DATA_FILE} is damaged: reinstall the package")
+            raise AssertionError(f"{name} is damaged: reinstall the package")
         scores = np.frombuffer(payload, dtype="<i2").reshape(header["shape"]).astype(np.int16)
         return cls(header["benchmark"], header["library"], header["model"], scores)
 
@@ -93,12 +92,18 @@ def resolve_similarity(
     return _automatic_scores(library, tasks)
 
 
-@lru_cache(maxsize=1)
-def shipped_table() -> SimilarityTable:
-    """Return the table that ships with the package."""
-    table = SimilarityTable.from_bytes(resources.files("resilisim.envs.workflow").joinpath(DATA_FILE).read_bytes())
-    if table.benchmark != BENCHMARK_SHA256:
-        raise AssertionError(f"{DATA_FILE} belongs to another version of the benchmark: reinstall the package")
+def similarity_file(version: str) -> str:
+    """Return the place of the table of a version of the benchmark in this package."""
+    return f"data/similarity-{version}.bin"
+
+
+@cache
+def shipped_table(version: str = BENCHMARK_VERSION) -> SimilarityTable:
+    """Return the table that ships with the package for a version of the benchmark."""
+    place = similarity_file(version)
+    table = SimilarityTable.from_bytes(resources.files("resilisim.envs.workflow").joinpath(place).read_bytes(), place)
+    if table.benchmark != BENCHMARKS[version]:
+        raise AssertionError(f"{place} belongs to another version of the benchmark: reinstall the package")
     return table
 
 
@@ -117,15 +122,26 @@ def _checked_scores(scores: Sequence[float], library: ToolLibrary, task: Task) -
 
 
 def _automatic_scores(library: ToolLibrary, tasks: Sequence[Task]) -> NDArray[np.float32]:
-    rows = _shipped_rows() if library.content_hash == shipped_table().library else {}
     thousandths = np.zeros((len(tasks), len(library)), dtype=np.int16)
-    known = [place for place, task in enumerate(tasks) if task.description in rows]
-    if known:
-        thousandths[known] = shipped_table().scores[[rows[tasks[place].description] for place in known]]
-    new = [place for place, task in enumerate(tasks) if task.description not in rows]
+    new: list[int] = []
+    for place, task in enumerate(tasks):
+        scores = _shipped_scores(task, library)
+        if scores is None:
+            new.append(place)
+        else:
+            thousandths[place] = scores
     if new:
         thousandths[new] = retrieved_scores(library, tuple(tasks[place].description for place in new))
     return _from_thousandths(thousandths)
+
+
+def _shipped_scores(task: Task, library: ToolLibrary) -> NDArray[np.int16] | None:
+    """Return the scores that ship for a task's description and a library, int16 (num_tools,); None if none do."""
+    version = version_of(task.instance_id)
+    if version is None or library.content_hash != shipped_table(version).library:
+        return None
+    row = _shipped_rows(version).get(task.description)
+    return None if row is None else shipped_table(version).scores[row]
 
 
 def _from_thousandths(thousandths: NDArray[np.int16]) -> NDArray[np.float32]:
@@ -133,9 +149,9 @@ def _from_thousandths(thousandths: NDArray[np.int16]) -> NDArray[np.float32]:
     return scores
 
 
-@lru_cache(maxsize=1)
-def _shipped_rows() -> Mapping[str, int]:
-    return {task.description: row for row, task in enumerate(benchmark_tasks())}
+@cache
+def _shipped_rows(version: str) -> Mapping[str, int]:
+    return {task.description: row for row, task in enumerate(benchmark_tasks(version))}
 
 
 @lru_cache(maxsize=8)

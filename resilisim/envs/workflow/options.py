@@ -25,7 +25,7 @@ from resilisim.seeding import TRAINING_SALT
 from resilisim.simulator.end_rules import EndRules
 from resilisim.simulator.law import Law, shipped_laws
 from resilisim.tasks import Task
-from resilisim.tasks.benchmark import benchmark_tasks
+from resilisim.tasks.benchmark import BENCHMARK_VERSION, benchmark_tasks
 from resilisim.tasks.task import SPLITS, split_of
 from resilisim.tool_library import ToolLibrary, default_library
 
@@ -37,7 +37,7 @@ FILTERS = ("semantic", "dependency", "constraint")
 TASK_SETS = (*SPLITS, "all")
 MAX_TURNS = 10  # k_max, but under the training law
 
-# Tasks by the name of their part of benchmark-v1, or tasks, mappings and ids.
+# Tasks by the name of their part of the benchmark, or tasks, mappings and ids.
 Tasks = str | Sequence[Task | str | Mapping[str, Any]]
 
 
@@ -46,10 +46,10 @@ class WorkflowOptions(LawOptions):
     """Options of Workflow-v0; `resilisim.options.options_of` tells what each of those with a text means.
 
     Attributes:
-        tasks: "train", "validation", "test" or "all" of benchmark-v1, or a sequence of tasks, mappings or ids.
+        tasks: "train", "validation", "test" or "all" of the benchmark, or a sequence of tasks, mappings or ids.
         library: Tool library; the default one if None.
         filters: Which of the filters "semantic", "dependency" and "constraint" narrow the mask.
-        similarity: Where similarities of tasks and tools come from: "auto" (shipped with benchmark-v1, else computed by
+        similarity: Where similarities of tasks and tools come from: "auto" (those that ship with the benchmark, else by
             retrieval), "lexical" (search by words), None (all 0), or a function of a description and tool names.
 
     Raises:
@@ -143,7 +143,8 @@ def resolve_tasks(tasks: Tasks, library: ToolLibrary) -> tuple[Task, ...]:
             raise unknown_name("set of tasks", tasks, TASK_SETS)
         if library != default_library():
             raise InvalidInputError(
-                f"tasks={tasks!r} are those of benchmark-v1, which need the default library: expected a list of tasks"
+                f"tasks={tasks!r} are those of {BENCHMARK_VERSION}, which need the default library: expected a list of "
+                "tasks"
             )
         every = benchmark_tasks()
         return every if tasks == "all" else tuple(task for task in every if split_of(task.required_tools) == tasks)

@@ -378,7 +378,7 @@ def open_session(
     Conversation-v0.
 
     Args:
-        task: An id of benchmark-v1, a mapping with the fields of a task, or a `Task`; drawn from the seed if omitted.
+        task: An id of the benchmark, a mapping with the fields of a task, or a `Task`; drawn from the seed if omitted.
         seed: Episode seed, 0 to 2^63 - 1; it fixes all draws.
         prompt: Prompt type ("flawed:FLAW" for a certain flaw), or a rendered prompt.
         tools: "native": each tool of the library is a function; nothing has to be searched for, so the ceiling is V*.

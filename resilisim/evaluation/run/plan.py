@@ -360,7 +360,7 @@ def run_arguments(settings: RunSettings, plan: PlannedEpisodes, library: ToolLib
     named = [spec for spec in specs if isinstance(spec, str)]
     checkpoints = checkpoint_hashes([settings.environment.planner, *named])
     arguments = {
-        "benchmark": benchmark_identity(),
+        "benchmark": benchmark_identity(plan.tasks),
         # Only where there are some, so that the manifests of other runs stay as they were.
         **({"checkpoints": checkpoints} if checkpoints else {}),
         **_agent_arguments(made),

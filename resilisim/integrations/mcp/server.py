@@ -33,7 +33,7 @@ from resilisim.evaluation.run.store import RunStore, begun
 from resilisim.integrations.mcp.host import LOOPBACK, EpisodeHost, Hosts, http_server, mcp_server
 from resilisim.policies.usage import agent_part
 from resilisim.provenance import encode_json_line
-from resilisim.tasks.benchmark import find_task
+from resilisim.tasks.benchmark import BENCHMARK_VERSION, find_task
 from resilisim.tool_library import ToolLibrary
 
 CLIENT_NAME = "mcp-client"  # under which results stand
@@ -66,7 +66,7 @@ class ServedRun:
         StoreError: The folder holds another run.
     """
 
-    tasks: Any = "benchmark-v1"
+    tasks: Any = BENCHMARK_VERSION
     prompts: str | Iterable[str] = ("baseline",)
     seeds: int | Iterable[int] = 1
     environment: EnvironmentSettings | None = None

@@ -59,7 +59,7 @@ from resilisim.policies.ppo.network import (
 )
 from resilisim.provenance import canonical_json, content_hash, describe_os_error, encode_json
 from resilisim.run_folder import RunFolder, make_folder, write_file_atomically
-from resilisim.tasks.benchmark import BENCHMARK_SHA256, BENCHMARK_VERSION
+from resilisim.tasks.benchmark import BENCHMARK_VERSION, benchmark_of
 from resilisim.tool_library import ToolLibrary
 
 if TYPE_CHECKING:
@@ -202,7 +202,7 @@ def describe_policy(
         weights_sha256="-",  # as long as it is not saved
         layout=layout_version(bool(arguments.get("law_parts"))),
         library=library.content_hash,
-        benchmark=BenchmarkIdentity(BENCHMARK_VERSION, BENCHMARK_SHA256),
+        benchmark=BenchmarkIdentity(**benchmark_of(str(training.get("tasks", BENCHMARK_VERSION)))),
         training=dict(training),
         provenance=dict(provenance),
         results=dict(results),

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validat
 from resilisim.envs.settings import BENCHMARK_LAW, JUDGED_REWARDS, TRAINING_LAW, Reward
 from resilisim.errors import InvalidInputError, unknown_name
 from resilisim.inputs import read_text, validated
+from resilisim.tasks.benchmark import BENCHMARK_VERSION
 from resilisim.yaml_text import read_yaml
 
 Filter = Literal["semantic", "dependency", "constraint"]
@@ -99,7 +100,7 @@ class TrainingConfig(BaseModel):
     printed_rules: bool = False
     filters: tuple[Filter, ...] = ()
     required: Literal["shown", "hidden"] = "shown"
-    tasks: str = Field("benchmark-v1", min_length=1)
+    tasks: str = Field(BENCHMARK_VERSION, min_length=1)
     libraries: Literal["given", "random"] = "given"
     library_updates: int = Field(4, ge=1)
 

@@ -67,7 +67,7 @@ from resilisim.provenance import describe_os_error
 from resilisim.seeding import TRAINING_SALT
 from resilisim.simulator.law import TASK_PARTS, Law
 from resilisim.tasks import Task
-from resilisim.tasks.benchmark import BENCHMARK_SHA256, BENCHMARK_VERSION
+from resilisim.tasks.benchmark import benchmark_of
 from resilisim.tasks.sources import read_tasks, sample_tasks
 from resilisim.tasks.task import split_of
 from resilisim.tool_library import ToolLibrary, default_library
@@ -122,7 +122,7 @@ def train(
     tools = default_library() if library is None else library
     arguments: dict[str, Any] = {
         "training": config.to_mapping(),
-        "benchmark": {"version": BENCHMARK_VERSION, "sha256": BENCHMARK_SHA256},
+        "benchmark": benchmark_of(config.tasks),
         "library": tools.content_hash,
         "computed_in": "bfloat16" if in_bfloat16(config, device) else "float32",
     }
@@ -514,7 +514,7 @@ def training_tasks(config: TrainingConfig, library: ToolLibrary) -> tuple[list[T
         raise InvalidInputError(f"none of the tasks {config.tasks!r} is in the train split: expected at least one")
     held_out = tasks
     if library == default_library():
-        held_out = read_tasks(BENCHMARK_VERSION, library)
+        held_out = read_tasks(benchmark_of(config.tasks)["version"], library)
     return of_split, sample_tasks(held_out, config.validation_tasks, split="validation")
 
 

@@ -18,7 +18,7 @@ from resilisim.reporting.page import render, say
 from resilisim.reporting.result_sections import loss_style
 from resilisim.reporting.viewer.packing import Packer
 from resilisim.tables.numbers import percent, signed_points
-from resilisim.tasks.benchmark import benchmark_tasks
+from resilisim.tasks.benchmark import find_task, version_of
 
 # In this order: each uses functions of those before it.
 SCRIPTS = ("dom.js", "pack.js", "search.js", "said.js", "list.js", "trace.js", "turns.js", "episode.js", "viewer.js")
@@ -42,7 +42,7 @@ def viewer_section(directory: Path | str, packer: Packer, examples: Sequence[Epi
     return render(
         "viewer.html",
         command=command,
-        pack=packer.pack(command, {task.instance_id: task.description for task in benchmark_tasks()}),
+        pack=packer.pack(command, {name: find_task(name).description for name in packer.tasks if version_of(name)}),
         block_type=BLOCK_TYPE,
         examples=examples[:MOST_EXAMPLES],
         most_steps=MOST_STEPS,

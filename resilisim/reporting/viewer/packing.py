@@ -255,14 +255,18 @@ class Packer:
             self._num_talks += 1
             self._talks.add(rank, len(talk), (record["index"], talk))
 
+    @property
+    def tasks(self) -> list[str]:
+        """The instance ids of the tasks so far."""
+        return [str(name) for name in self._tables["tasks"].keys]
+
     def pack(self, command: str, descriptions: Mapping[str, str]) -> Pack:
         """Return the blocks of the episodes so far.
 
         They hold the command that shows an episode in a terminal, but for the episode's number, and the descriptions of
         tasks by instance id, as far as they are known.
         """
-        tasks = self._tables["tasks"].keys
-        known = [printable(descriptions.get(str(name), "")[:DESCRIPTION_LENGTH]) for name in tasks]
+        known = [printable(descriptions.get(name, "")[:DESCRIPTION_LENGTH]) for name in self.tasks]
         extra = {"command": printable(command), "descriptions": known}
         kept = self._numbers.in_order()
         steps, step_starts = pack_chunks((episode.steps for episode in kept), self._budget.numbers)

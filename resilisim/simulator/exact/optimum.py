@@ -230,7 +230,7 @@ def loop_state(status: IntVector, counters: IntVector, slot: IntVector, loop_len
 # Sent only to leave a row of equal calls before the loop rule ends the episode; what it searches for has no meaning.
 OTHER_MESSAGE = Message("search", query="anything else")
 
-# Solving all of benchmark-v1 takes seconds, so little is worth keeping.
+# Solving all of the benchmark takes seconds, so little is worth keeping.
 CACHE_BYTES = 64 * 2**20
 
 

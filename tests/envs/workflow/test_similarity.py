@@ -19,7 +19,7 @@ from resilisim.envs.workflow.context import (
 from resilisim.errors import InvalidInputError, MissingExtraError
 from resilisim.seeding import Draws
 from resilisim.tasks import Task
-from resilisim.tasks.benchmark import BENCHMARK_SHA256, benchmark_tasks
+from resilisim.tasks.benchmark import BENCHMARK_VERSION, BENCHMARKS, benchmark_tasks
 from resilisim.tasks.wording import clauses
 from resilisim.tool_library import ToolLibrary, default_library
 from resilisim.tool_library.retrieval import DEFAULT_MODEL_PACKAGE, FloatArray, default_retriever
@@ -34,27 +34,30 @@ OWN_TASK = Task.from_mapping(
 )
 
 
-def test_the_table_belongs_to_benchmark_library_and_model() -> None:
-    table = shipped_table()
-    assert table.benchmark == BENCHMARK_SHA256
+@pytest.mark.parametrize("version", BENCHMARKS)
+def test_the_table_belongs_to_benchmark_library_and_model(version: str) -> None:
+    table = shipped_table(version)
+    assert table.benchmark == BENCHMARKS[version]
     assert table.library == LIBRARY.content_hash
     assert table.model.startswith(f"{DEFAULT_MODEL_PACKAGE}==")
     assert table.scores.shape == (5040, 30)
     assert np.abs(table.scores).max() <= THOUSANDTHS
 
 
-def test_the_table_holds_what_the_model_says() -> None:
+@pytest.mark.parametrize("version", BENCHMARKS)
+def test_the_table_holds_what_the_model_says(version: str) -> None:
     """A seeded sample of rows, exactly; save where rounding to 1e-3 hangs on bits that differ between machines."""
     draws = Draws("similarity table, sample")
     retriever = default_retriever(LIBRARY)
     match = semantic_match_by_retrieval(retriever)
-    for _ in range(25):
-        row = draws.below(len(TASKS))
-        exact = retriever.similarities(clauses(TASKS[row].description)).max(axis=0).astype(np.float64) * THOUSANDTHS
-        shipped = shipped_table().scores[row]
+    tasks = benchmark_tasks(version)
+    for _ in range(12):
+        row = draws.below(len(tasks))
+        exact = retriever.similarities(clauses(tasks[row].description)).max(axis=0).astype(np.float64) * THOUSANDTHS
+        shipped = shipped_table(version).scores[row]
         assert np.abs(exact - shipped).max() <= 0.5 + 1e-3
         decided = np.abs(exact - np.floor(exact) - 0.5) > 1e-3
-        rounded = np.array(match(TASKS[row].description, LIBRARY.names)) * THOUSANDTHS
+        rounded = np.array(match(tasks[row].description, LIBRARY.names)) * THOUSANDTHS
         assert (np.rint(rounded)[decided] == shipped[decided]).all()
         assert decided.mean() > 0.9
 
@@ -128,10 +131,14 @@ def test_without_the_extra_the_message_says_what_to_do(monkeypatch: pytest.Monke
 
 
 def test_a_stale_or_damaged_table_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    data = resources.files("resilisim.envs.workflow").joinpath(similarity_module.DATA_FILE).read_bytes()
+    data = (
+        resources.files("resilisim.envs.workflow")
+        .joinpath(similarity_module.similarity_file(BENCHMARK_VERSION))
+        .read_bytes()
+    )
     with pytest.raises(AssertionError, match="damaged"):
         SimilarityTable.from_bytes(data[:-1] + bytes([data[-1] ^ 1]))
-    monkeypatch.setattr(similarity_module, "BENCHMARK_SHA256", "another")
+    monkeypatch.setattr(similarity_module, "BENCHMARKS", {BENCHMARK_VERSION: "another"})
     shipped_table.cache_clear()
     with pytest.raises(AssertionError, match="another version of the benchmark"):
         shipped_table()
