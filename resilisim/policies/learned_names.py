@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from resilisim.envs.reply import Info
 from resilisim.policies.scripted import PlanFollower, ordered_steps
 from resilisim.tasks import Task
-from resilisim.tasks.benchmark import benchmark_tasks
+from resilisim.tasks.benchmark import BENCHMARK_VERSION, benchmark_tasks
 from resilisim.tasks.task import split_of
 from resilisim.tasks.wording import clauses
 from resilisim.tool_library import ToolLibrary, default_library
@@ -42,10 +42,10 @@ class NameMemory:
     num_with_word: Mapping[str, Mapping[str, int]]
 
     @classmethod
-    def of_training_tasks(cls) -> NameMemory:
-        """Read the tasks of the benchmark's training split whose orders are as many as their tools."""
+    def of_training_tasks(cls, benchmark: str = BENCHMARK_VERSION) -> NameMemory:
+        """Read the tasks of a benchmark's training split whose orders are as many as their tools."""
         num_clauses, num_with_word = Counter[str](), defaultdict[str, Counter[str]](Counter)
-        for task in benchmark_tasks():
+        for task in benchmark_tasks(benchmark):
             steps = ordered_steps(task.description)
             if split_of(task.required_tools) != "train" or len(steps) != len(task.required_tools):
                 continue
@@ -84,20 +84,22 @@ class LearnedNames(PlanFollower):
     """Names the tools of a task from the words of its description, as the training tasks taught it, and never searches.
 
     It follows the exact planner's plan for the tools that it names, under the benchmark law. A plan in the prompt is
-    not read. Names that a library does not have are left out; where none is left, it stops.
+    not read. Names that a library does not have are left out; where none is left, it stops. `benchmark` is the version
+    whose training tasks it has read.
     """
 
     name = "learned-names"
 
-    def __init__(self, library: ToolLibrary | None = None) -> None:
+    def __init__(self, library: ToolLibrary | None = None, benchmark: str = BENCHMARK_VERSION) -> None:
         super().__init__(pass_parameters=False)
+        self._benchmark = benchmark
         self._library = library if library is not None else default_library()
         self._planner = ExactPlanner(self._library)
 
     def reset(self, observation: str, info: Info) -> None:
         """Name the tools, and plan."""
         super().reset(observation, info)
-        known = training_memory().names(parse_work_order(observation))
+        known = training_memory(self._benchmark).names(parse_work_order(observation))
         names = [name for name in known if self._library.resolve(name) == name]
         self._queries, self._steps = None, ()
         if names:

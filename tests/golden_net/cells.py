@@ -25,6 +25,7 @@ from tests.doubles.habit_models import CompetentModel, path_of
 Row: TypeAlias = tuple[float, float, float, float, float]
 Cells: TypeAlias = Mapping[str, Callable[[], list[Row]]]
 
+VERSION = "benchmark-v1"  # of the tasks that the net plays, whichever is the present one
 NUM_TASKS, NUM_SHORT = 60, 8
 SCRIPTED = ("random", "plan-follower", "repairing-follower", "exact-optimum", "learned-names")
 TRAINED = ("policy:default", "policy:benchmark")
@@ -67,7 +68,7 @@ def _evaluated(
 
 def _asked(agent: str, law: str) -> list[Row]:
     """Play a language-model agent whose model, behind an endpoint, makes the right calls."""
-    tasks = benchmark_tasks()[:: len(benchmark_tasks()) // NUM_SHORT][:NUM_SHORT]
+    tasks = benchmark_tasks(VERSION)[:: len(benchmark_tasks(VERSION)) // NUM_SHORT][:NUM_SHORT]
     with LoopbackServer(CompetentModel(tasks)) as server:
         url = server.base_url.removesuffix("/v1") + path_of(agent, "plain")
         chat = ChatModelSettings(base_url=url, api_key="none")
@@ -126,14 +127,14 @@ def _injected(law: Any, required: tuple[str, ...], **options: Any) -> list[Row]:
 
 
 def _short_tasks() -> list[str]:
-    short = [task.instance_id for task in benchmark_tasks() if len(task.required_tools) <= 2]
+    short = [task.instance_id for task in benchmark_tasks(VERSION) if len(task.required_tools) <= 2]
     return short[:: len(short) // NUM_SHORT][:NUM_SHORT]
 
 
 def _optima() -> list[Row]:
     library = resilisim.default_library()
     values = []
-    for task in benchmark_tasks():
+    for task in benchmark_tasks(VERSION):
         problem = build_problem(library, task.required_tools)
         values.append(solve(problem).value(start_state(problem)))
     return [(0.0, value, 0.0, 0.0, 0.0) for value in values]
@@ -142,12 +143,14 @@ def _optima() -> list[Row]:
 def all_cells() -> Cells:
     """Return every cell by name."""
     cells: dict[str, Callable[[], list[Row]]] = {"V* of all tasks": _optima}
-    short = _short_tasks()
+    short, first = _short_tasks(), [task.instance_id for task in benchmark_tasks(VERSION)[:NUM_TASKS]]
     for law, meaning in LAWS.items():
         is_quick = law in QUICK
-        tasks, prompts = (NUM_TASKS, PROMPTS) if is_quick else (short, PROMPTS[::2])
+        tasks, prompts = (first, PROMPTS) if is_quick else (short, PROMPTS[::2])
         for policy in SCRIPTED:
-            cells[f"{policy} · {law}"] = partial(_evaluated, policy, prompts, meaning, tasks, 1)
+            # Names are learned from the tasks that are played.
+            spec = f"{policy}[benchmark={VERSION}]" if policy == "learned-names" else policy
+            cells[f"{policy} · {law}"] = partial(_evaluated, spec, prompts, meaning, tasks, 1)
         for policy in TRAINED:
             cells[f"{policy} · {law}"] = partial(_evaluated, policy, "baseline", meaning, short, 2)
     for world, policies in {"pages:8": ("reference", "random"), "records:8": ("reference", "random")}.items():
