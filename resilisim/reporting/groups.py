@@ -18,6 +18,7 @@ from resilisim.reporting.page import Fold, name_cell, packaged_file, plain, say
 from resilisim.statistics import Estimate
 from resilisim.statistics.comparison import without_variation
 from resilisim.statistics.estimates import FloatArray, clustered_proportion, t_quantile
+from resilisim.tables.numbers import percent
 from resilisim.tables.table import Cell, Table
 
 # Prompt types in the order of the ResiliBench paper's tables; others follow as they were met.
@@ -197,11 +198,30 @@ class PromptPools:
 
 def published_beside(facts: RunFacts, number: int) -> list[Fold]:
     """Return a table of the ResiliBench paper beside a run whose calls are simulated, as they are there."""
-    return [published_reference(number)] if facts.world is None else []
+    return [published_reference(number, above_ceiling(facts.table, number))] if facts.world is None else []
 
 
-def published_reference(number: int) -> Fold:
-    """Return a table of the ResiliBench paper, folded away.
+def above_ceiling(table: EpisodeTable, number: int) -> list[str]:
+    """Say where published rates of full success lie above V* of a run's own tasks, and why that can be."""
+    published = json.loads(packaged_file("published.json"))[str(number)]
+    rates: dict[str, list[float]] = {name: list(own.values()) for name, own in published.get("of_types", {}).items()}
+    if published["groups"] or number == BY_MODEL_SIZE:  # of all tasks: full, partial and failed runs
+        rates[""] = [level[0] for levels in published["rows"].values() for level in levels]
+    notes = []
+    for task_type, own in rates.items():
+        tasks = table.tasks_where(**({"task_type": task_type} if task_type else {}))
+        count = float(table.count[tasks[table.task]].sum())
+        ceiling = float(table.optimum[tasks[table.task]].sum()) / count if count else math.nan
+        above = [rate for rate in own if rate > 100.0 * ceiling]
+        if above:
+            figures = f"{min(above)}" if min(above) == max(above) else f"{min(above)} to {max(above)}"
+            what = f"{plain(task_type)} tasks" if task_type else "all tasks"
+            notes.append(say("above_ceiling", figures=figures, what=what, ceiling=percent(ceiling)))
+    return notes
+
+
+def published_reference(number: int, notes: Sequence[str] = ()) -> Fold:
+    """Return a table of the ResiliBench paper, folded away; `notes` say more than it does.
 
     The authors' scorer, tool texts, prompts and random numbers are others than here, and so are their systems: no
     figure is a result of this run. The drops of table 3 are differences that the paper does not print.
@@ -220,7 +240,7 @@ def published_reference(number: int) -> Fold:
         published["columns"],
         rows,
         groups=[("", 1), *groups] if groups else (),
-        notes=[*([say(published["note"])] if published["note"] else []), say("not_ours")],
+        notes=[*([say(published["note"])] if published["note"] else []), say("not_ours"), *notes],
         summary_rows=1 if groups else 0,
     )
     return Fold(f"Published figures of other systems ({source})", (table,), is_published=True)

@@ -14,7 +14,10 @@ from hypothesis import strategies as st
 from resilisim.evaluation.table.episodes import sums_of
 from resilisim.evaluation.table.summary import summarise_group
 from resilisim.reporting.groups import (
+    BY_MODEL_SIZE,
+    BY_TASK_TYPE,
     Rate,
+    above_ceiling,
     base_prompt,
     combination,
     difference,
@@ -108,6 +111,19 @@ def test_published_figures_are_those_of_the_paper_and_fit_each_other() -> None:
         name: row[0] for name, row in flawed["rows"].items()
     }
     assert scaling["rows"]["Qwen2.5-32B"] == prompts["rows"]["Qwen2.5-32B"][2:]
+
+
+def test_published_rates_above_the_ceiling_of_the_run_are_named_with_it() -> None:
+    low = sums_of({**record, "optimum": 0.4} for record in synthetic_run(num_tasks=6, num_seeds=1))
+    (note,) = above_ceiling(low, BY_TASK_TYPE)
+    assert note.startswith("52.8 to 53.7% full success is published for advanced computation pipeline tasks")
+    assert "on this run's own is 40.0%" in note
+    (note,) = above_ceiling(low, BY_MODEL_SIZE)
+    assert note.startswith("63.5 to 65.0% full success is published for all tasks")
+    high = sums_of({**record, "optimum": 0.9} for record in synthetic_run(num_tasks=6, num_seeds=1))
+    assert not any(above_ceiling(high, number) for number in (2, 3, 4, 13))
+    other_types = sums_of(record for record in synthetic_run(num_tasks=2, num_seeds=1))
+    assert not above_ceiling(other_types, BY_TASK_TYPE)
 
 
 @pytest.mark.parametrize(("number", "rows"), [(2, 8), (3, 8), (4, 4), (13, 5)])

@@ -207,7 +207,7 @@ def test_the_five_templates() -> None:
     ]
     assert rows == [
         ("basic_file_processing", 1200, "easy", "input process", 2, 3, 1),
-        ("simple_data_transformation", 320, "easy", "read process output", 1, 3, 1),
+        ("simple_data_transformation", 320, "easy", "read process output", 1, 2, 1),
         ("complex_validation_pipeline", 1520, "medium", "read validate transform aggregate write", 4, 5, 3),
         ("complex_network_integration", 1360, "medium", "fetch parse validate transform post", 3, 5, 3),
         ("advanced_computation_pipeline", 640, "hard", "read validate transform compute aggregate write", 5, 7, 4),
