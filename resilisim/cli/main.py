@@ -85,6 +85,10 @@ RUNS = {
         "Show an episode: messages, calls, plan, memory; value, regret and luck beside each turn.",
     ),
     "replay": ("runs.episode:replay", "Replay one episode; nothing is written."),
+    "extend": (
+        "runs.extend:extend",
+        "Play the episodes that a limit ended again, with higher limits, on the same draws; compare before and after.",
+    ),
     "shrink": (
         "runs.failures:shrink",
         "Find the fewest failures that lose an episode, and the command that plays it with just these.",
@@ -124,7 +128,11 @@ RUNS = {
 }
 # What a command was called before there were groups -> what it is called now.
 MOVED = {
-    **{name: f"runs {name}" for name in RUNS if name not in ("episode", "replay", "shrink", "adversary", "matrix")},
+    **{
+        name: f"runs {name}"
+        for name in RUNS
+        if name not in ("episode", "replay", "extend", "shrink", "adversary", "matrix")
+    },
     "episode": "runs episode",
     "episode show": "runs episode",
     "episode replay": "runs replay",

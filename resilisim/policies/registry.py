@@ -146,6 +146,22 @@ def with_option(spec: str, name: str, value: object) -> str:
     return f"{bare[:-1].rstrip(', ')},{name}={value}]" if options else f"{bare.removesuffix('[]')}[{name}={value}]"
 
 
+def with_changed(spec: str, changes: Mapping[str, object]) -> str:
+    """Return the text of a policy in which some options have other values.
+
+    Example:
+        >>> from resilisim.policies.registry import with_changed
+        >>> with_changed("react[steps=20,examples=none]", {"steps": 100})
+        'react[examples=none,steps=100]'
+    """
+    name, _ = split_options(spec)
+    match = _WITH_OPTIONS.match(spec.strip())
+    parts = [] if match is None else [part.strip() for part in match["options"].split(",") if part.strip()]
+    kept = [part for part in parts if part.partition("=")[0].strip() not in changes]
+    options = ",".join([*kept, *(f"{option}={value}" for option, value in changes.items())])
+    return f"{name}[{options}]" if options else name
+
+
 def split_options(spec: str) -> tuple[str, dict[str, Any]]:
     """Split "name[option=value,...]" into the name and the options; values are JSON where they can be, else texts."""
     if spec.startswith(COMMAND_PREFIX):  # whose brackets are its own

@@ -49,6 +49,20 @@ def test_report_writes_the_page_and_prints_the_summary(command: Command, run: Pa
     assert not (run / "report.html").exists()
 
 
+def test_what_a_limit_ended_is_played_again(command: Command, tmp_path: Path) -> None:
+    short = (*EVALUATE[:2], "repairing-follower", *EVALUATE[3:], "--turns", 2, "--out", tmp_path / "short")
+    assert command(*short).code == 0
+    extend = ("runs", "extend", tmp_path / "short", "--out", tmp_path / "more")
+    outcome = command(*extend, "--turns", 10)
+    assert outcome.code == 0
+    assert "played again with higher limits" in outcome.out
+    values = command(*extend, "--turns", 10, "--json").json()
+    assert values["success_after"]["value"] > values["success_before"]["value"]
+    assert values["played_again"] == sum(values["ended_by_limit"].values())
+    assert "nothing would be different" in command(*extend).refusal()
+    assert "expected NAME=VALUE" in command(*extend, "--option", "steps").refusal()
+
+
 def test_saved_episodes_are_scored_again(command: Command, run: Path, tmp_path: Path) -> None:
     outcome = command("runs", "rescore", run)
     assert (outcome.code, outcome.out) == (0, "10 of 10 episodes agree (numbers to 1e-9)\n")

@@ -122,13 +122,17 @@ def replay(
 
 def models_asked_again(run: Path, policy: str, models: ModelSettings) -> ModelSettings:
     """Return the models that a policy of a run was played with, unless others are named, to be asked one by one."""
+    models = models_of_run(run, policy, models)
+    return replace(models, chat=replace(models.chat, max_concurrency=1), concurrency=1, give_up_after=1)
+
+
+def models_of_run(run: Path, policy: str, models: ModelSettings) -> ModelSettings:
+    """Return the models that a policy of a run was played with, unless others are named."""
     return replace(
         models,
         models=models.models or _models_of(run, policy),
         model_options=models.model_options or tuple(read_manifest(run)["arguments"].get("model_options", ())),
-        chat=replace(models.chat, base_url=models.chat.base_url or _base_url_of(run, policy), max_concurrency=1),
-        concurrency=1,
-        give_up_after=1,
+        chat=replace(models.chat, base_url=models.chat.base_url or _base_url_of(run, policy)),
     )
 
 

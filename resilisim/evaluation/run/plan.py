@@ -126,6 +126,7 @@ class PlannedEpisodes:
     Attributes:
         shard: Which tasks are to be played, those of the others apart and merged later: every n-th. Whole tasks, so
             that all policies of a shard meet each other and no task is solved in two places.
+        places: The numbers of those episodes that the run has, if it has not all of them; it then has no shards.
     """
 
     tasks: Sequence[Task]
@@ -133,6 +134,7 @@ class PlannedEpisodes:
     prompts: Sequence[str]
     seeds: Sequence[int]
     shard: slice = field(default_factory=lambda: slice(None))
+    places: Sequence[int] | None = None
 
     @property
     def episodes_per_task(self) -> int:
@@ -141,7 +143,7 @@ class PlannedEpisodes:
 
     def __len__(self) -> int:
         """Number of episodes."""
-        return len(self.tasks) * self.episodes_per_task
+        return len(self.tasks) * self.episodes_per_task if self.places is None else len(self.places)
 
     def __iter__(self) -> Iterator[PlannedEpisode]:
         """Yield the episodes."""
@@ -150,11 +152,13 @@ class PlannedEpisodes:
     @property
     def part_size(self) -> int:
         """Number of episodes of the shard."""
+        if self.places is not None:
+            return len(self.places)
         return len(self.tasks[self.shard]) * self.episodes_per_task
 
     def __getitem__(self, index: int) -> PlannedEpisode:
         """Return the episode at a place."""
-        rest, seed = divmod(index, len(self.seeds))
+        rest, seed = divmod(index if self.places is None else self.places[index], len(self.seeds))
         rest, prompt = divmod(rest, len(self.prompts))
         task, policy = divmod(rest, self.num_policies)
         part = range(len(self.tasks))[self.shard]
@@ -163,6 +167,9 @@ class PlannedEpisodes:
 
     def pending(self, is_finished: Callable[[int], bool]) -> Iterator[int]:
         """Yield the places of the shard's episodes that are not finished, in order."""
+        if self.places is not None:
+            yield from (index for index in range(len(self.places)) if not is_finished(index))
+            return
         for task in range(len(self.tasks))[self.shard]:
             first = task * self.episodes_per_task
             for index in range(first, first + self.episodes_per_task):
@@ -271,6 +278,19 @@ class RunPlan:
         """
         settings = replace(self.settings, environment=environment, prompts=tuple(prompts), manifest_hash="")
         return self._checked(settings, list(tasks), self.episodes.seeds, self.library, self.made, self.prices, None)
+
+    def restricted(self, wanted: Callable[[PlannedEpisode], bool], why: Mapping[str, Any]) -> RunPlan:
+        """Return a run of some of the episodes; `why` says in the manifest which, under "again".
+
+        Raises:
+            InvalidInputError: There is none.
+        """
+        places = [episode.index for episode in self.episodes if wanted(episode)]
+        if not places:
+            raise InvalidInputError("no episode is to be played: expected one at least")
+        arguments = {**self.arguments, "num_episodes": len(places), "again": dict(why)}
+        settings = replace(self.settings, manifest_hash=content_hash(arguments))
+        return replace(self, settings=settings, episodes=replace(self.episodes, places=places), arguments=arguments)
 
     @classmethod
     def _checked(

@@ -26,6 +26,7 @@ OPTIMUM_TOLERANCE = 1e-9  # V* is stored with all its digits, so only other mach
 # Everything else decides what an episode is. Scoring episodes again does not play others.
 MAY_DIFFER = frozenset(
     {
+        "again",
         "checkpoints",
         "dice",
         "explorations",

@@ -295,11 +295,15 @@ class AgentRun:
             self.count("unknown_forms")
         return problem
 
-    def fail(self, component: str, reason: str, excerpt: str = "") -> None:
-        """Write down that a component gave up; the first to do so is what a failed episode is put down to."""
+    def fail(self, component: str, reason: str, excerpt: str = "", limit: str = "") -> None:
+        """Write down that a component gave up; the first to do so is what a failed episode is put down to.
+
+        `limit` names the option of the agent, such as "steps", whose number was used up.
+        """
         if component not in FAILING_COMPONENTS:
             raise ValueError(f"component {component!r}: expected one of {', '.join(FAILING_COMPONENTS)}")
-        self.note("failure", component, reason, **({"excerpt": excerpt} if excerpt else {}))
+        details = {"excerpt": excerpt, "limit": limit}
+        self.note("failure", component, reason, **{name: value for name, value in details.items() if value})
 
     @contextlib.contextmanager
     def open_failures(self) -> Iterator[dict[Any, tuple[str, ...]]]:

@@ -115,7 +115,7 @@ class CodeAct(LlmPolicy[CodeActOptions]):
                     return finished.answer
                 progress = f"\n\n{functions.progress}" if functions.progress else ""
                 messages += [ChatMessage("assistant", words), ChatMessage("user", observation + progress)]
-        run.fail("agent", f"no finish within {self.options.steps} steps")
+        run.fail("agent", f"no finish within {self.options.steps} steps", limit="steps")
         return None
 
     async def _propose(self, run: AgentRun, messages: list[ChatMessage]) -> tuple[Proposal, str]:

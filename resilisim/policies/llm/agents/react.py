@@ -82,7 +82,7 @@ class ReAct(LlmPolicy[ReActOptions]):
             record=record,
         )
         if result.answer is None:
-            run.fail("agent", f"no finish within {self.options.steps} steps")
+            run.fail("agent", f"no finish within {self.options.steps} steps", limit="steps")
         return result.answer
 
 

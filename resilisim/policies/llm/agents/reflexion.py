@@ -101,7 +101,7 @@ class Reflexion(LlmPolicy[ReflexionOptions]):
             _keep_failure(failures, "reflector", None if reflection else NO_REFLECTION)
             reflections += [reflection] if reflection else []
         if answer is None:
-            failures["agent"] = "agent", f"no finish in {len(records)} trials"
+            failures["agent"] = "agent", f"no finish in {len(records)} trials", "", "steps"
         return answer
 
     async def _try(self, run: AgentRun, reflections: list[str], record: dict[str, Any]) -> LoopResult:

@@ -169,7 +169,7 @@ class _Task:
             answer = await self._react_to(move)
             messages.append(ChatMessage("assistant", written(move, reply)))
             messages.append(ChatMessage("user", f"{answer}\n\n{self._remaining(step)}"))
-        self._failures[PLANNER] = PLANNER, f"no final answer within {self._options.steps} steps"
+        self._failures[PLANNER] = PLANNER, f"no final answer within {self._options.steps} steps", "", "steps"
         return None
 
     async def _react_to(self, move: Query | Unreadable) -> str:
