@@ -18,9 +18,14 @@ from resilisim.cli.mcp import (
     AnyOrderOption,
     ChecksOption,
     FailOption,
+    ForceOption,
     GoalOption,
+    LawOption,
     OnceOption,
+    RequiredOption,
+    SaltOption,
     TurnsOption,
+    WaitOption,
     checks_in,
     names_in,
 )
@@ -87,25 +92,14 @@ def _named_program(
             dir_okay=False,
         ),
     ] = None,
-    law: Annotated[
-        str | None,
-        typer.Option(
-            "--law",
-            help="A number (0.8: every call passes with that probability), name of a law that ships, or the path of a "
-            "law file.",
-            show_default="0.8",
-        ),
-    ] = None,
+    law: LawOption = None,
     reset: Annotated[
         str | None,
         typer.Option("--reset", metavar="MODULE:FUNCTION", help="Called before each episode, to undo the one before."),
     ] = None,
     fail: FailOption = None,
     checks: ChecksOption = None,
-    wait: Annotated[
-        bool,
-        typer.Option("--wait", help="Let calls really take the time that a law with latency says.", show_default=False),
-    ] = False,
+    wait: WaitOption = False,
     raises: Annotated[
         list[str] | None,
         typer.Option(
@@ -116,15 +110,7 @@ def _named_program(
             show_default="resilisim:InjectedFailure",
         ),
     ] = None,
-    required: Annotated[
-        str,
-        typer.Option(
-            "--required",
-            metavar="TOOL,TOOL",
-            help="The goal: tools that have to answer, in this order; or to have run (--goal effects).",
-            rich_help_panel=GOAL_GROUP,
-        ),
-    ],
+    required: RequiredOption,
     goal: GoalOption = None,
     any_order: AnyOrderOption = False,
     once: OnceOption = None,
@@ -138,15 +124,8 @@ def _named_program(
         ),
     ] = None,
     turns: TurnsOption = None,
-    force: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--force",
-            metavar="TOOL#NUMBER=RESULT",
-            help="What a call brings, whatever its draw is: add#2=TIMEOUT, add#1=ok; again for more.",
-        ),
-    ] = None,
-    salt: Annotated[str, typer.Option("--salt", help="Any text; another one gives other draws.")] = EVALUATION_SALT,
+    force: ForceOption = None,
+    salt: SaltOption = EVALUATION_SALT,
     name: Annotated[
         str | None,
         typer.Option(
@@ -257,22 +236,33 @@ def explore(
     *,
     limits: ExplorationLimits,
     seed: Annotated[Seed, typer.Option("--seed", help="Whose words failures say.")] = 0,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", help="Folder of every branch, for reports and gates.", rich_help_panel=OUTPUT_GROUP),
+    ] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Compute how often a program succeeds, branch by branch, without a sample: it is called anew for each branch.
 
     For programs that make the same calls wherever they have brought the same. Tools with side effects need --reset.
     """
-    found = explore_program(
-        program.run,
-        program.functions,
-        reset=program.reset,
-        plays=limits.plays,
-        width=limits.width,
-        seed=seed,
-        **program.options,
-    )
+    try:
+        found = explore_program(
+            program.run,
+            program.functions,
+            reset=program.reset,
+            plays=limits.plays,
+            width=limits.width,
+            seed=seed,
+            out=out,
+            **program.options,
+        )
+    except RunInterrupted as interrupted:
+        note(f"{interrupted}; the same command resumes it")
+        raise typer.Exit(STOPPED_BY_USER) from None
     answer(as_json, {"rows": [found.row.to_mapping()]}, rates_table([found.row]))
+    if out is not None:
+        note(f"every branch is in {out}; next: resilisim report {out}")
 
 
 @app.command("shrink")

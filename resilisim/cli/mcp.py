@@ -74,6 +74,38 @@ HeaderOption = Annotated[
     ),
 ]
 NameOption = Annotated[str, typer.Option("--name", help="Who plays, for the results.", rich_help_panel=OUTPUT_GROUP)]
+LawOption = Annotated[
+    str | None,
+    typer.Option(
+        "--law",
+        help="A number (0.8: every call passes with that probability), name of a law that ships, or the path of a law "
+        "file.",
+        show_default="0.8",
+    ),
+]
+SaltOption = Annotated[str, typer.Option("--salt", help="Any text; another one gives other draws.")]
+WaitOption = Annotated[
+    bool,
+    typer.Option("--wait", help="Let calls really take the time that a law with latency says.", show_default=False),
+]
+ForceOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--force",
+        metavar="TOOL#NUMBER=RESULT",
+        help="What a call brings, whatever its draw is: add#2=TIMEOUT, add#1=ok; again for more. Records mark it.",
+    ),
+]
+RequiredOption = Annotated[
+    str | None,
+    typer.Option(
+        "--required",
+        metavar="TOOL,TOOL",
+        help="The goal: tools that have to answer, in this order; or to have run (--goal effects). It gives every "
+        "episode a score, V*, regret and luck.",
+        rich_help_panel=GOAL_GROUP,
+    ),
+]
 FailOption = Annotated[
     Literal["before", "after"] | None,
     typer.Option(
@@ -182,15 +214,7 @@ def proxy(
         str | None, typer.Option("--url", help="Where the server listens (streamable HTTP), instead of a command.")
     ] = None,
     header: HeaderOption = None,
-    law: Annotated[
-        str | None,
-        typer.Option(
-            "--law",
-            help="A number (0.8: every call passes with that probability), name of a law that ships, or the path of a "
-            "law file.",
-            show_default="0.8",
-        ),
-    ] = None,
+    law: LawOption = None,
     seed: Annotated[Seed, typer.Option("--seed", help="Fixes all draws.")] = 0,
     record: Annotated[
         Path | None,
@@ -218,33 +242,14 @@ def proxy(
             show_default="600",
         ),
     ] = None,
-    salt: Annotated[str, typer.Option("--salt", help="Any text; another one gives other draws.")] = EVALUATION_SALT,
-    required: Annotated[
-        str | None,
-        typer.Option(
-            "--required",
-            metavar="TOOL,TOOL",
-            help="The goal: tools that have to answer, in this order; or to have run (--goal effects). It gives every "
-            "episode a score, V*, regret and luck, and calls are made one after the other.",
-            rich_help_panel=GOAL_GROUP,
-        ),
-    ] = None,
+    salt: SaltOption = EVALUATION_SALT,
+    required: RequiredOption = None,
     goal: GoalOption = None,
     any_order: AnyOrderOption = False,
     once: OnceOption = None,
     turns: TurnsOption = None,
-    force: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--force",
-            metavar="TOOL#NUMBER=RESULT",
-            help="What a call brings, whatever its draw is: add#2=TIMEOUT, add#1=ok; again for more. Records mark it.",
-        ),
-    ] = None,
-    wait: Annotated[
-        bool,
-        typer.Option("--wait", help="Let calls really take the time that a law with latency says.", show_default=False),
-    ] = False,
+    force: ForceOption = None,
+    wait: WaitOption = False,
     fails_by: Annotated[
         list[str] | None,
         typer.Option("--fails-by", metavar="[CODE=]HOW", help=options_of(EnvironmentSettings)["fails_by"].option.help),

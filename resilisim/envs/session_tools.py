@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, Protocol
 
 from resilisim.envs.reply import CallResult
+from resilisim.tool_library.tool_schemas import types_in
 
 # Python's name for each type of a JSON Schema.
 _TYPES: Final[Mapping[str, Any]] = {
@@ -126,9 +127,8 @@ def _signature(schema: Mapping[str, Any]) -> inspect.Signature:
 
 def _kind(schema: object) -> Any:
     """Return Python's type for a schema that allows one, and null perhaps; Any for all others."""
-    named = schema.get("type") if isinstance(schema, Mapping) else None
-    kinds = [kind for kind in named if kind != "null"] if isinstance(named, list) else [named]
-    return _TYPES.get(str(kinds[0]), Any) if len(kinds) == 1 else Any
+    kinds = [kind for kind in types_in(schema) if kind != "null"]
+    return _TYPES.get(kinds[0], Any) if len(kinds) == 1 else Any
 
 
 def _docstring(description: str, schema: Mapping[str, Any]) -> str:

@@ -23,7 +23,7 @@ from resilisim.evaluation.run.player import Players
 from resilisim.evaluation.run.progress import beginning
 from resilisim.evaluation.run.store import read_records
 from resilisim.exploration.exploring import ExplorationLimits, ExploredRow, can_be_explored
-from resilisim.exploration.running import play_exploration
+from resilisim.exploration.running import explored_arguments, play_exploration
 from resilisim.policies.function_agent import AgentFunction
 from resilisim.provenance import content_hash
 from resilisim.tables.table import Table
@@ -247,15 +247,8 @@ def exploring_plan(plan: RunPlan, limits: ExplorationLimits, dice: int) -> RunPl
             "the law has the part corrupt, which only validators tell: whether an output that was not checked is sound "
             "shows in no result: expected one that the payload shows"
         )
-    arguments = {
-        **plan.arguments,
-        "explored": True,
-        **({} if dice == 1 else {"dice": dice}),
-        "explorations": _num_explorations(plan, dice),
-        "num_episodes": len(plan.episodes) * dice * limits.plays,
-        "plays": limits.plays,
-        "width": limits.width,
-    }
+    num_episodes = len(plan.episodes) * dice * limits.plays
+    arguments = explored_arguments(plan.arguments, limits, _num_explorations(plan, dice), num_episodes, dice)
     settings = replace(plan.settings, manifest_hash=content_hash(arguments))
     return replace(plan, settings=settings, arguments=arguments)
 

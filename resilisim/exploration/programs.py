@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Final
 
 from resilisim.envs.session import not_repeated
 from resilisim.errors import MAX_COUNT, InvalidInputError
 from resilisim.evaluation.episode.play import on_branch
 from resilisim.evaluation.episode.record import EpisodeRecord
+from resilisim.evaluation.results import folder_of
 from resilisim.evaluation.run.progress import Progressing
+from resilisim.evaluation.run.store import read_records
 from resilisim.exploration.exploring import ExplorationLimits, ExploredRow, Exploring
+from resilisim.exploration.playing import row_line
+from resilisim.exploration.running import explored_arguments, explored_into
 from resilisim.injection.functions import Injected
 from resilisim.injection.injected_episode import PROMPT_TYPE
 from resilisim.injection.program import Functions, Program
+from resilisim.provenance import content_hash, encode_json_line
 from resilisim.simulator.draws import Branch
 from resilisim.simulator.messages import Message
 from resilisim.simulator.outcomes import Errors, Failure
@@ -72,6 +78,7 @@ def explore_program(
     width: float = 0.0,
     until: Callable[[float, float, float], bool] | None = None,
     seed: int = 0,
+    out: Path | str | None = None,
     progress: bool | None = None,
     **options: Any,
 ) -> ExploredProgram:
@@ -88,10 +95,14 @@ def explore_program(
         until: Told the bracket and V* after each play; where it says so, enough is known. Plays then go to branches
             alone, and none to an estimate.
         seed: Whose words failures say.
+        out: Folder of the records, as `explore` writes it: for reports, comparisons and gates. The same call resumes
+            it: what was played is played again, as far as it goes, and has to come to the same.
         progress: Whether to show progress; None shows it for what takes more than two seconds.
         **options: Options of `inject`, `required` among them: what has to be reached.
 
     Raises:
+        StoreError: The folder holds another run, or cannot be written.
+        RunInterrupted: Ctrl-C; what was played is kept in the folder.
         InvalidInputError: An option is unusable, there is no goal, or the program does not repeat itself: the line
             names the call, and what it was before.
         Exception: What the program raises and nobody can say it is its own fault.
@@ -118,18 +129,55 @@ def explore_program(
         limits = replace(limits, plays=MAX_COUNT)
     refused = dict.fromkeys(_NOT_HERE, "a call without it")
     played = Program.of(program, functions, reset, refused=refused, **options, seed=seed)
-    exploring = Exploring(played.settings.name, PROMPT_TYPE, PROMPT_TYPE, seed, limits, _CallsAgain)
-    records: list[EpisodeRecord] = []
-    with Progressing("plays", plays, 0, progress) as shown:
-        while (play := exploring.next()) is not None:
+    if out is None:
+        with Progressing("plays", plays, 0, progress) as shown:
+            branches, records = _Branches(played, seed, limits, until), []
+            for record in branches.play():
+                shown.advance()
+                records += [] if record is None else [record]
+                if len(records) == plays:
+                    break
+        return ExploredProgram(branches.exploring.row(), tuple(records))
+    if until is not None:
+        raise InvalidInputError("out and until are both given: expected one, as a folder holds what was played wholly")
+    directory = folder_of(out)
+    arguments = explored_arguments(played.arguments(), limits, 1, plays)
+    manifest = content_hash(arguments)
+
+    def play(pending: Sequence[int]) -> Generator[Any, None, None]:
+        for number in pending:
+            branches = _Branches(played, seed, limits, None)
+            kept = filter(None, branches.play())
+            for place, record in enumerate(kept, start=number * plays):
+                record["index"], record["manifest"] = place, manifest
+                yield record, encode_json_line(record)
+            row = row_line(number * plays, branches.exploring.row())
+            yield row, encode_json_line(row)
+
+    rows, _, _ = explored_into(directory, arguments, [0], plays, play, progress)
+    return ExploredProgram(rows[0], tuple(read_records(directory)))
+
+
+class _Branches:
+    """The branches of a program, played one after the other."""
+
+    def __init__(
+        self,
+        program: Program,
+        seed: int,
+        limits: ExplorationLimits,
+        until: Callable[[float, float, float], bool] | None,
+    ) -> None:
+        self._program, self._until = program, until
+        self.exploring = Exploring(program.settings.name, PROMPT_TYPE, PROMPT_TYPE, seed, limits, _CallsAgain)
+
+    def play(self) -> Iterator[EpisodeRecord | None]:
+        """Play until enough is known; yield each record of a branch of its own, None for one that was drawn."""
+        while (play := self.exploring.next()) is not None:
             branch = play.branch
             if isinstance(branch, _CallsAgain):
                 branch.sent = play.sent
-            record = played.play(branch)
-            if exploring.enter(record):
-                records.append(on_branch(record, branch))
-            shown.advance()
-            is_known = until is not None and until(*exploring.bracket, record["optimum"])
-            if is_known or len(records) == plays:
+            record = self._program.play(branch)
+            yield on_branch(record, branch) if self.exploring.enter(record) else None
+            if self._until is not None and self._until(*self.exploring.bracket, record["optimum"]):
                 break
-    return ExploredProgram(exploring.row(), tuple(records))

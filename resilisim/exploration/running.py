@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -45,27 +45,75 @@ def play_exploration(
         RunInterrupted: Ctrl-C; what was played is kept.
     """
     plays, numbers = limits.plays, numbers_of(plan, dice)
+
+    def play(pending: Sequence[int]) -> Generator[Any, None, None]:
+        make = functools.partial(BranchPlayer, limits=limits, dice=dice, keeps_records=keeps_records)
+        return play_here(plan.settings, _episodes(plan, pending, dice, plays), len(pending), players, make)
+
+    rows, failures, error = explored_into(directory, plan.arguments, numbers, plays, play, progress)
+    together: dict[int, list[ExploredRow]] = {}
+    for number in sorted(rows):
+        together.setdefault(number // dice, []).append(rows[number])
+    return tuple(map(ExploredRow.of_dice, together.values())), failures, error
+
+
+def explored_into(
+    directory: Path,
+    arguments: Mapping[str, Any],
+    numbers: Sequence[int],
+    plays: int,
+    play: Callable[[Sequence[int]], Generator[Any, None, None]],
+    progress: bool | None,
+) -> tuple[dict[int, ExploredRow], int, str]:
+    """Play what is not finished of some explorations into a folder.
+
+    Args:
+        directory: The folder.
+        arguments: Those of its manifest (`explored_arguments`).
+        numbers: Of the explorations; record number k of one is episode `number * plays + k`.
+        plays: Most records of each.
+        play: Plays those that are pending, and yields what comes of it (`playing.Explored`), each as it is and encoded.
+        progress: Whether to show progress.
+
+    Returns:
+        The rows by their numbers, how many explorations broke, and what the last of them broke on.
+
+    Raises:
+        InvalidInputError: An agent does not repeat itself.
+        StoreError: The folder holds another run, or cannot be written.
+        RunInterrupted: Ctrl-C; what was played is kept.
+    """
     sent: dict[int, tuple[Any, ...]] = {}  # of records that an earlier call has left
 
     def note(record: EpisodeRecord) -> None:
         sent[record["index"]] = _sent_in(record)
 
-    with RunStore(directory, plan.arguments, plan.arguments["num_episodes"], on_record=note) as store:
+    with RunStore(directory, arguments, arguments["num_episodes"], on_record=note) as store:
         path = own_file(store.directory, ROWS_NAME)
         rows = _rows_in(path, plays)
         with JsonLinesWriter(path) as lines:
             try:
-                pending = [number for number in numbers if number not in rows]
-                make = functools.partial(BranchPlayer, limits=limits, dice=dice, keeps_records=keeps_records)
-                playing = play_here(plan.settings, _episodes(plan, pending, dice, plays), len(pending), players, make)
+                playing = play([number for number in numbers if number not in rows])
                 shown = Progressing("explored", len(numbers), len(rows), progress, None, lambda: _told(store))
                 failures, error = _write_down(playing, shown, plays, store, lines, rows, sent)
             except KeyboardInterrupt as interrupt:
                 raise RunInterrupted(len(rows), len(numbers), "exploration") from interrupt
-    together: dict[int, list[ExploredRow]] = {}
-    for number in sorted(rows):
-        together.setdefault(number // dice, []).append(rows[number])
-    return tuple(map(ExploredRow.of_dice, together.values())), failures, error
+    return rows, failures, error
+
+
+def explored_arguments(
+    arguments: Mapping[str, Any], limits: ExplorationLimits, explorations: int, num_episodes: int, dice: int = 1
+) -> dict[str, Any]:
+    """Return the arguments of a manifest that says that its episodes are branches."""
+    return {
+        **arguments,
+        "explored": True,
+        **({} if dice == 1 else {"dice": dice}),
+        "explorations": explorations,
+        "num_episodes": num_episodes,
+        "plays": limits.plays,
+        "width": limits.width,
+    }
 
 
 def numbers_of(plan: RunPlan, dice: int) -> list[int]:

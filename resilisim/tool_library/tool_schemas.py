@@ -437,6 +437,25 @@ def kind_of(document: Mapping[str, Any], schema: Any) -> str:
     return "array" if "items" in part and "properties" not in part else "object"
 
 
+def types_in(schema: object) -> list[str]:
+    """Return the types that a schema itself allows, null among them; none at all if it does not say so plainly.
+
+    Example:
+        >>> from resilisim.tool_library.tool_schemas import types_in
+        >>> types_in({"anyOf": [{"type": "string"}, {"type": ["integer", "null"]}]}), types_in({"anyOf": [{}]})
+        (['string', 'integer', 'null'], [])
+    """
+    if not isinstance(schema, Mapping):
+        return []
+    options = schema.get("anyOf")
+    if isinstance(options, list):
+        kinds = [types_in(option) for option in options]
+        return [kind for several in kinds for kind in several] if all(kinds) else []
+    wanted = schema.get("type")
+    listed = [wanted] if isinstance(wanted, str) else wanted if isinstance(wanted, list) else []
+    return [kind for kind in listed if isinstance(kind, str)]
+
+
 def _first_value(document: Mapping[str, Any], part: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the first of several alternatives that is not null; a schema without alternatives is its own."""
     for _ in range(_MOST_LEVELS):

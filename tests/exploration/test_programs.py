@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import pytest
 
 import resilisim
-from resilisim.errors import InvalidInputError
+from resilisim.errors import InvalidInputError, StoreError
+from resilisim.evaluation import gate_runs
 from resilisim.exploration import explore_program
 from resilisim.injection.functions import Injected
 from resilisim.simulator import Law, RateLimit
@@ -109,3 +111,28 @@ def test_there_has_to_be_something_to_reach() -> None:
         explore_program(patient, [Shop().read])
     with pytest.raises(InvalidInputError, match="force is an option of inject alone"):
         explore_program(patient, [Shop().read], required=["read"], force=["read#1=ok"])
+
+
+def once(tools: Injected) -> None:
+    tools["charge"](tools["read"]())
+
+
+def test_branches_of_programs_stand_in_a_folder_that_is_resumed_reported_and_judged(tmp_path: Path) -> None:
+    shop = Shop()
+    asked = {"law": 0.8, "required": ["read", "charge"]}
+    kept = explore_program(patient, [shop.read, shop.charge], out=tmp_path / "patient", **asked)
+    loose = explore_program(patient, [shop.read, shop.charge], **asked)
+    assert kept.row == loose.row
+    assert [record["weight"] for record in kept.records] == [record["weight"] for record in loose.records]
+    path = tmp_path / "patient" / "episodes.jsonl"
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(lines[:2]))  # as after a kill
+    (tmp_path / "patient" / "explored.jsonl").unlink()
+    again = explore_program(patient, [shop.read, shop.charge], out=tmp_path / "patient", **asked)
+    assert (again.row, path.read_bytes()) == (kept.row, b"".join(lines))
+    explore_program(once, [shop.read, shop.charge], out=tmp_path / "once", name="patient", **asked)
+    gate = gate_runs(tmp_path / "patient", tmp_path / "once")
+    assert (gate.verdict, gate.rows[0].is_exact) == ("worse", True)
+    assert gate.rows[0].difference == pytest.approx(0.8**2 - kept.row.low)
+    with pytest.raises(StoreError, match="another run"):
+        explore_program(once, [shop.read, shop.charge], out=tmp_path / "once", **{**asked, "law": 0.7})

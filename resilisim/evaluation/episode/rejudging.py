@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Literal, cast
 
 from resilisim.envs.feedback import output_in
@@ -32,6 +32,7 @@ from resilisim.simulator.rulebook.rules import CORRUPT, FAILURE, RESULTS, SLOW, 
 from resilisim.simulator.scoring import graded_score, rescore
 from resilisim.tasks.searches import Searches
 from resilisim.tool_library import ToolLibrary
+from resilisim.tool_library.tool import DEPENDENCY_ERROR
 from resilisim.worlds.base import DoneCall, Grade, graded, load_world, world_task
 
 # What came of comparing a record with what was computed from it.
@@ -83,7 +84,9 @@ def rejudged(
     grade = None if world is None else world.grade(read)
     is_right = grade is not None and grade["correct"] and record["ended_by"] in ("completion", "stopped")
     outcome = None if world is None else int(is_right)
-    draws: Draws = Branch.of_texts(record["branch"]) if "branch" in record else _forced(record["steps"])
+    draws: Draws = (
+        Branch.of_texts(record["branch"]) if "branch" in record else brought(record["steps"], library, only_forced=True)
+    )
     episode = Episode(problem, record["instance_id"], record["seed"], record["salt"], draws=draws)
     builder = RecordBuilder()
     for recorded in record["steps"]:
@@ -133,17 +136,23 @@ def _again(episode: Episode, step: StepRecord, message: Message) -> Event:
     return event
 
 
-def _forced(steps: Sequence[StepRecord]) -> Forced:
-    """Return what a record says was forced: errors by their codes, and successes, sound or corrupt."""
+def brought(steps: Iterable[StepRecord], library: ToolLibrary, *, only_forced: bool = False) -> Forced:
+    """Return what the calls of a record brought, or those of them that were forced, as it is said of forced ones.
+
+    Errors by their codes, with the side of the run on which they came, and successes, sound or corrupt.
+    """
     calls: dict[tuple[str, int], str] = {}
     for step in steps:
-        if step.get("forced", False):
-            worked = CORRUPTED if step.get("result") == RESULTS[CORRUPT] else OK
-            passed = step["success"] or step.get("real", False)
-            failed = step["error"] or ""
-            if step.get("result") in _SIDES:
-                failed += f"/{_SIDES[step['result'] or '']}"
-            calls[step["tool"] or "", step["attempt"] or 0] = worked if passed else failed
+        tool, attempt, result = step["tool"], step["attempt"], step.get("result")
+        if tool is None or attempt is None or (only_forced and not step.get("forced", False)):
+            continue
+        if step["success"] or step.get("real", False):
+            calls[tool, attempt] = CORRUPTED if result == RESULTS[CORRUPT] else OK
+            continue
+        code = step["error"] or ""
+        if code == DEPENDENCY_ERROR:  # a way of telling a failure, which cannot be asked for
+            code = library[tool].failure_errors[0].code
+        calls[tool, attempt] = f"{code}/{_SIDES[result]}" if result in _SIDES else code
     return Forced(calls)
 
 

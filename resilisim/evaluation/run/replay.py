@@ -17,6 +17,7 @@ from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import InvalidInputError, one_line
 from resilisim.evaluation.episode.play import PlaceInRun, on_branch, play_agent_episode, play_episode, play_in_own_loop
 from resilisim.evaluation.episode.record import EpisodeRecord, FailureRecord, is_failure
+from resilisim.evaluation.episode.rejudging import brought
 from resilisim.evaluation.episode.texts import has_agent_texts, opened
 from resilisim.evaluation.run.contestants import ModelSettings, PolicyMaker
 from resilisim.evaluation.run.plan import library_of_run
@@ -27,10 +28,9 @@ from resilisim.policies.llm.policy import LlmPolicy
 from resilisim.policies.llm.run import CONTEXT_OVERFLOW
 from resilisim.provenance import canonical_json
 from resilisim.redaction import MARK
-from resilisim.simulator.draws import CORRUPTED, KEYED, OK, Branch, Draws, Forced
+from resilisim.simulator.draws import KEYED, Branch, Draws, Forced
 from resilisim.tasks import Task
 from resilisim.tool_library import ToolLibrary
-from resilisim.tool_library.tool import DEPENDENCY_ERROR
 from resilisim.worlds.base import world_task
 
 
@@ -237,7 +237,7 @@ class Rerun:
         task = find_task(episode["instance_id"]) if env.world is None else world_task(env.world, episode["instance_id"])
         calls = dict(Forced.of(settings.force).calls)
         if recorded is not None and "branch" in recorded:
-            calls |= _calls_of(recorded, library)
+            calls |= brought(recorded["steps"], library).calls
         return cls(episode, env, policy, task, manifest["hash"], calls)
 
     def forced(self, force: Iterable[str]) -> Draws:
@@ -264,22 +264,6 @@ class Rerun:
                 return play_episode(env, self.policy, self.task, prompt, seed, **place)
             playing = play_agent_episode(env, self.policy, self.task, prompt, seed, journal, **place)
             return play_in_own_loop(self.policy, playing)
-
-
-def _calls_of(record: EpisodeRecord, library: ToolLibrary) -> dict[tuple[str, int], str]:
-    """Return what the calls of an episode brought, as it is said of forced ones."""
-    calls = {}
-    for step in record["steps"]:
-        tool, attempt = step["tool"], step["attempt"]
-        if tool is None or attempt is None:
-            continue
-        result = CORRUPTED if step.get("result") == CORRUPTED else OK
-        if not step["success"] and not step.get("real"):
-            result = step["error"] or ""
-            if result == DEPENDENCY_ERROR:  # a way of telling a failure, which cannot be asked for
-                result = library[tool].failure_errors[0].code
-        calls[tool, attempt] = result
-    return calls
 
 
 def replay_episode(

@@ -10,6 +10,7 @@ from typing import Any, Final, Protocol
 from resilisim.envs.reply import CallResult
 from resilisim.errors import nearest_name
 from resilisim.sandbox import JsonValue, NotJsonError, json_value
+from resilisim.tool_library.tool_schemas import types_in
 
 # What these tools say in words is more than what they give as values: descriptions, parameters, possible errors.
 READ_AS_TEXT: Final = frozenset({"tool_search", "tool_info"})
@@ -54,7 +55,7 @@ class ToolSpec:
         """Return name and parameters, such as `tool_call(name: string, parameters?: object)`; ? is optional."""
         needed = self.required
         parts = [
-            f"{name}{'' if name in needed else '?'}: {' or '.join(_kinds(schema)) or 'any'}"
+            f"{name}{'' if name in needed else '?'}: {' or '.join(types_in(schema)) or 'any'}"
             for name, schema in self.parameters.get("properties", {}).items()
         ]
         return f"{self.name}({', '.join(parts)})"
@@ -77,7 +78,7 @@ class ToolSpec:
                 return f"{self.name} needs the parameter {name!r}: its signature is {self.signature()}"
         checked: dict[str, Any] = {}
         for name, raw in arguments.items():
-            kinds = _kinds(schemas.get(name))
+            kinds = types_in(schemas.get(name))
             value = _from_text(raw, kinds)
             if kinds and not any(_is_of(value, kind) for kind in kinds):
                 return f"{self.name}: {name!r} is {_kind_of(value)}, expected {' or '.join(map(str, kinds))}"
@@ -91,19 +92,6 @@ class ToolSpec:
             "type": "function",
             "function": {"name": self.name, "description": self.description, "parameters": schema},
         }
-
-
-def _kinds(schema: object) -> list[str]:
-    """Return the types that a schema allows; none at all if it does not say so plainly."""
-    if not isinstance(schema, Mapping):
-        return []
-    options = schema.get("anyOf")
-    if isinstance(options, list):
-        kinds = [_kinds(option) for option in options]
-        return [kind for several in kinds for kind in several] if all(kinds) else []
-    wanted = schema.get("type")
-    kinds_of_type = [wanted] if isinstance(wanted, str) else wanted if isinstance(wanted, list) else []
-    return [kind for kind in kinds_of_type if isinstance(kind, str)]
 
 
 def _is_of(value: Any, kind: str) -> bool:
