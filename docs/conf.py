@@ -6,6 +6,9 @@ import os
 import sys
 from pathlib import Path
 
+from docutils import nodes
+from sphinx.application import Sphinx
+
 import resilisim
 
 sys.path.insert(0, str(Path(__file__).parent / "extensions"))
@@ -26,6 +29,7 @@ extensions = [
     "sphinx_design",
     "command_reference",
     "docstrings",
+    "markdown_twins",
     "mathml",
     "records",
 ]
@@ -33,8 +37,9 @@ exclude_patterns = ["_build", "extensions"]
 default_role = "code"
 
 # Markdown
-myst_enable_extensions = ["colon_fence", "deflist", "dollarmath", "linkify"]
+myst_enable_extensions = ["colon_fence", "deflist", "dollarmath", "linkify", "substitution"]
 myst_heading_anchors = 3
+myst_substitutions = {"version": version}
 nb_execution_mode = "force"
 nb_execution_in_temp = True
 nb_merge_streams = True
@@ -48,12 +53,25 @@ autodoc_typehints_format = "short"
 autodoc_default_options = {"members": True}
 napoleon_use_rtype = False
 napoleon_use_ivar = True
+napoleon_attr_annotations = False  # the signature has the types
+maximum_signature_line_length = 88
 
 # Pages
 html_theme = "furo"
 html_math_renderer = "mathml"
 html_title = "ResiliSim"
-html_extra_path = ["llms.txt"]
+html_static_path = ["static"]
+html_css_files = ["site.css"]
 copybutton_prompt_text = r"\$ |>>> |\.\.\. "
 copybutton_prompt_is_regexp = True
 linkcheck_anchors = False
+
+
+def setup(app: Sphinx) -> None:
+    """Leave decisions out of the search: who looks for a word wants to know how it is, not why."""
+
+    def hide(app: Sphinx, doctree: nodes.document) -> None:
+        if app.env.docname.startswith("decisions"):
+            app.env.metadata[app.env.docname]["nosearch"] = True
+
+    app.connect("doctree-read", hide)

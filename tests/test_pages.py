@@ -9,15 +9,8 @@
 
 from __future__ import annotations
 
-import doctest
 import importlib
-import os
 import re
-import shlex
-import subprocess
-import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,64 +20,7 @@ from typing_extensions import get_type_hints
 
 from resilisim import benchmark_tasks
 from resilisim.envs import public_info
-from tests.chat.loopback import Answer, LoopbackServer, Seen, completion
-from tests.doubles.slow_endpoint import reply
-
-ROOT = Path(__file__).resolve().parent.parent
-FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
-PLAIN_COMMAND = re.compile(r"resilisim [^|;&<>$`*?~]*\Z")  # which needs no shell
-FILE_NAME = re.compile(r"# (\w+\.py)\n")
-
-
-@dataclass(frozen=True)
-class Block:
-    """A fenced block of a page, in the order in which it stands."""
-
-    language: str
-    caption: str
-    text: str
-
-
-def blocks(text: str) -> list[Block]:
-    """Return a page's fenced blocks."""
-    found = []
-    for fence, body in re.findall(r"^```([^\n]*)\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL):
-        directive = re.fullmatch(r"\{code-block\} (\w+)", fence)
-        caption = re.match(r":caption: (.+)\n", body)
-        found.append(
-            Block(
-                directive.group(1) if directive else fence,
-                caption.group(1) if caption else "",
-                body[caption.end() :] if caption else body,
-            )
-        )
-    return found
-
-
-def commands(block: str) -> list[tuple[str, str]]:
-    """Return the commands of a console block, each with the output shown below it."""
-    found: list[tuple[str, str]] = []
-    for line in block.splitlines():
-        if line.startswith("$ "):
-            found.append((line[2:], ""))
-        else:
-            command, output = found[-1]
-            found[-1] = (command, output + line + "\n")
-    return found
-
-
-def run(arguments: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run a command in a folder, with this interpreter's commands first in the path."""
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
-    return subprocess.run(
-        arguments,
-        cwd=folder,
-        env={**os.environ, "PATH": path, "PYTEST_PLUGINS": "resilisim_pytest"},  # which an installation brings
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+from tests.page_outputs import ROOT, blocks, commands, endpoint, holds, run, run_command
 
 
 def run_python(code: str, folder: Path, python: list[str]) -> None:
@@ -100,49 +36,39 @@ def run_python(code: str, folder: Path, python: list[str]) -> None:
 def run_console(block: str, folder: Path, python: list[str]) -> None:
     """Run the commands of a console block and compare what they print."""
     for command, expected in commands(block):
-        if PLAIN_COMMAND.match(command):
-            done = run([*python, "-m", *shlex.split(command)], folder)
-        else:
-            done = run(["bash", "-c", command], folder)
+        done = run_command(command, folder, python)
         assert done.returncode == 0, f"{command}\n{done.stderr}"
         if expected:
-            assert doctest.OutputChecker().check_output(expected, done.stdout, FLAGS), f"{command}\n{done.stdout}"
+            assert holds(expected, done.stdout), f"{command}\n{done.stdout}"
 
 
-@pytest.fixture
-def endpoint(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Serve a model that calls one tool after the other where the environment's variables say."""
-
-    def answer(seen: Seen) -> Answer:
-        return completion(reply(sum(message["role"] == "assistant" for message in seen.body["messages"])))
-
-    with LoopbackServer(answer) as server:
-        monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
-        monkeypatch.setenv("OPENAI_API_KEY", "key")
-        yield
-
-
-PAGES = ["docs/start.md", *sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("docs/guides/*.md"))]
+FOLDERS = ("guides", "reference/commands")
+PAGES = ["docs/start.md"]
+PAGES += sorted(str(path.relative_to(ROOT)) for folder in FOLDERS for path in ROOT.glob(f"docs/{folder}/*.md"))
+COMMANDS = [page for page in PAGES if "/commands/" in page]
 # Trainings, many prompts, and runs that are solved under laws or are large on purpose.
 LONG = ("compare-agents", "datasets", "exact-agents", "failure-models", "first-model", "gates-and-tests", "large-runs")
 LONG += ("llm-agents", "own-tools", "plans-and-flaws", "records-world", "train-a-policy")
 
 
-@pytest.mark.usefixtures("endpoint")
 @pytest.mark.parametrize(
-    "page", [pytest.param(page, marks=[pytest.mark.long] if Path(page).stem in LONG else []) for page in PAGES]
+    "page",
+    [
+        pytest.param(page, marks=[pytest.mark.long] if Path(page).stem in LONG or page in COMMANDS else [])
+        for page in PAGES
+    ],
 )
 def test_blocks_run_in_the_order_in_which_they_stand(page: str, tmp_path: Path, python: list[str]) -> None:
     found = blocks((ROOT / page).read_text(encoding="utf-8"))
-    assert any(block.language in ("python", "console") for block in found)
-    for block in found:
-        name = FILE_NAME.match(block.text)
-        if block.caption or (block.language == "python" and name):
-            (tmp_path / (block.caption or name.group(1))).write_text(block.text, encoding="utf-8")
-        elif block.language == "python":
-            run_python(block.text, tmp_path, python)
-        elif block.language == "console":
-            run_console(block.text, tmp_path, python)
+    assert page in COMMANDS or any(block.language in ("python", "console") for block in found)
+    with endpoint():
+        for block in found:
+            if block.file:
+                (tmp_path / block.file).write_text(block.text, encoding="utf-8")
+            elif block.language == "python":
+                run_python(block.text, tmp_path, python)
+            elif block.language == "console":
+                run_console(block.text, tmp_path, python)
 
 
 def test_the_blocks_of_the_readme_are_blocks_of_pages_that_are_run() -> None:

@@ -1,4 +1,4 @@
-"""The directive `command-reference`: every command with its arguments and options, read from the commands."""
+"""The directive `command-reference`: commands with their arguments and options, read from the commands themselves."""
 
 from __future__ import annotations
 
@@ -32,12 +32,13 @@ def spelling(parameter: Any) -> str:
     return ", ".join(f"`{name}`" for name in (*parameter.opts, *parameter.secondary_opts))
 
 
-def section(path: tuple[str, ...], command: Any) -> str:
-    """Return a command's section as Markdown."""
+def section(path: tuple[str, ...], command: Any, heading: bool) -> str:
+    """Return what a command takes as Markdown; alone on its page it has no heading of its own."""
     arguments = [one for one in command.params if one.param_type_name == "argument"]
     options = [one for one in command.params if one.param_type_name == "option" and not one.hidden]
     words = [*path, *(one.metavar or one.name.upper() for one in arguments), *(["[OPTIONS]"] if options else [])]
-    lines = [f"## `{' '.join(path)}`", "", "```console", f"$ {' '.join(words)}", "```", "", command.help or "", ""]
+    title = f"`{' '.join(path)}`" if heading else "Arguments and options"
+    lines = [f"## {title}", "", "```console", f"$ {' '.join(words)}", "```", "", command.help or "", ""]
     panels: dict[str, list[Any]] = defaultdict(list)
     for option in options:
         panels[getattr(option, "rich_help_panel", None) or "Options"].append(option)
@@ -55,16 +56,18 @@ def section(path: tuple[str, ...], command: Any) -> str:
 
 
 class CommandReference(SphinxDirective):
-    """Puts a section for each command where it stands."""
+    """Puts a command with all of its options where it stands, of a group each; without a name the list of commands."""
+
+    optional_arguments = 1
 
     def run(self) -> list[nodes.Node]:
-        """Return the sections."""
-        found = [
-            each
-            for name, (place, summary) in COMMANDS.items()
-            for each in commands(load_command(name, place, summary), ("resilisim", name))
-        ]
-        text = "\n".join(section(path, command) for path, command in found)
+        """Return the sections, or the list."""
+        if not self.arguments:
+            rows = [f"| [`resilisim {name}`]({name}.md) | {summary} |" for name, (_, summary) in COMMANDS.items()]
+            return self.parse_text_to_nodes("\n".join(["| command | |", "|---|---|", *rows]))
+        name = self.arguments[0]
+        shown = list(commands(load_command(name, *COMMANDS[name]), ("resilisim", name)))
+        text = "\n".join(section(path, command, heading=len(shown) > 1) for path, command in shown)
         return self.parse_text_to_nodes(text, allow_section_headings=True)
 
 

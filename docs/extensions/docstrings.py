@@ -1,7 +1,7 @@
 """Docstrings are written in Markdown: as pages of their own, and as reStructuredText where autodoc wants that.
 
 The directive `docstring` puts an object's docstring, down to its arguments, where it stands; `columns` puts a table of
-Workflow-v0's observation there.
+Workflow-v0's observation there, and `names` one of a module's public names.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import re
+from pathlib import Path
 from typing import Any
 
 from docutils import nodes
@@ -70,6 +71,52 @@ class Columns(SphinxDirective):
         return self.parse_text_to_nodes("\n".join(["| | column | meaning |", "|---|---|---|", *rows]))
 
 
+class Names(SphinxDirective):
+    """Puts a table of a module's public names where it stands: those of its content first, then the others."""
+
+    required_arguments = 1
+    has_content = True
+
+    def run(self) -> list[nodes.Node]:
+        """Return the table, each name with the first sentence of its docstring and a link to all of it."""
+        module = importlib.import_module(self.arguments[0])
+        first = [name for line in self.content for name in line.split()]
+        if unknown := set(first) - set(module.__all__):
+            raise self.error(f"{self.arguments[0]} has no public name {', '.join(sorted(unknown))}")
+        rows = []
+        for name in [*first, *(name for name in module.__all__ if name not in first)]:
+            value = getattr(module, name)
+            doc = inspect.getdoc(value) if callable(value) else None
+            summary = re.split(r"(?<=[.:])\s", " ".join((doc or "").partition("\n\n")[0].split()))[0]
+            rows.append(f"| {{py:obj}}`{name} <{_home(module, name)}.{name}>` | {summary.rstrip(':')} |")
+        return self.parse_text_to_nodes("\n".join(["| name | |", "|---|---|", *rows]))
+
+
+def _home(module: Any, name: str) -> str:
+    """Return the package on whose page a public name is described: of those that export it not the whole of it all."""
+    for page in sorted((Path(__file__).parents[1] / "reference/api").glob("resilisim.*.md")):
+        package = importlib.import_module(page.stem)
+        if name in package.__all__ and getattr(package, name) is getattr(module, name):
+            return page.stem
+    return str(module.__name__)
+
+
+ANNOTATIONS = (
+    (re.compile(r"(?:numpy\.)?ndarray\[tuple\[[^\]]*\], (?:numpy\.)?dtype\[[^\]]*\]\]"), "ndarray"),
+    (re.compile(r"Annotated\[(\w+), [^\]]*\]"), r"\1"),
+    (re.compile(r"<factory>"), "..."),
+)
+
+
+def readable_annotations(
+    app: Sphinx, what: str, name: str, value: Any, options: Any, signature: str | None, returned: str | None
+) -> tuple[str | None, str | None]:
+    """Say of arrays and bounded numbers what they are, not how a type checker writes it; docstrings tell the shapes."""
+    for pattern, words in ANNOTATIONS:
+        signature, returned = (text and pattern.sub(words, text) for text in (signature, returned))
+    return signature, returned
+
+
 def to_restructured_text(app: Sphinx, what: str, name: str, value: Any, options: Any, lines: list[str]) -> None:
     """Turn what reStructuredText writes otherwise: tables, headings, and lists that follow a line of text."""
     found: list[str] = []
@@ -97,5 +144,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     """Register the directive, and what autodoc is to do with docstrings."""
     app.add_directive("docstring", Docstring)
     app.add_directive("columns", Columns)
+    app.add_directive("names", Names)
+    app.connect("autodoc-process-signature", readable_annotations)
     app.connect("autodoc-process-docstring", to_restructured_text, priority=100)
     return {"parallel_read_safe": True}

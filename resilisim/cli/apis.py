@@ -141,7 +141,7 @@ def assess_apis(
     out: Annotated[Path, output_option("--out", help="Folder of calls and figures; the same command resumes it.")],
     as_json: JsonFlag = False,
 ) -> None:
-    """Call each API so often, and say how reliable it is: success, latency, kinds of failure."""
+    """Call each API this many times, and say how reliable it is: success, latency, kinds of failure."""
     apis = [find_api(name) for name in dict.fromkeys(names)] if names else public_apis()
     address = _address(live, twin, speed)
     done = 0

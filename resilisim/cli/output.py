@@ -141,7 +141,10 @@ def note(text: str, *, with_secret: bool = False) -> None:
 
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 # How a type is told to users -> the word that stands for a value.
-VALUES = {"list[str]": "TEXT", "str": "TEXT", "int": "N", "int range": "N", "float": "X", "float range": "X"}
+VALUES = {"str": "TEXT", "int": "N", "int range": "N", "float": "X", "float range": "X", "Path": "PATH"}
+VALUES |= {"path": "PATH", "file": "FILE", "directory": "DIR"}
+_ENDS = {">": "at least", "<": "at most"}
+_LISTED = re.compile(r"list\[(.+)\]")
 
 
 def write_options(command: Any, context: Any, formatter: Any) -> None:
@@ -150,16 +153,35 @@ def write_options(command: Any, context: Any, formatter: Any) -> None:
     for parameter in command.get_params(context):
         record = parameter.get_help_record(context)
         if record is not None:
-            names = re.sub(r"<([^<>]+)>", lambda match: VALUES.get(match[1], match[0]), record[0])
-            plain = "Arguments" if parameter.param_type_name == "argument" else "Options"
-            headings[getattr(parameter, "rich_help_panel", None) or plain].append((names, record[1]))
+            is_argument = parameter.param_type_name == "argument"
+            names = record[0].split(" ")[0].upper() if is_argument else re.sub(r"<([^<>]+)>", _value, record[0])
+            plain = "Arguments" if is_argument else "Options"
+            headings[getattr(parameter, "rich_help_panel", None) or plain].append((names, _bounds_in_words(record[1])))
     for heading, records in headings.items():
         with formatter.section(heading):
             formatter.write_dl(records, col_max=28)
 
 
+def _value(match: re.Match[str]) -> str:
+    """Return the word for a value of an option whose type stands between angle brackets."""
+    kind = _LISTED.sub(r"\1", match[1])
+    return VALUES.get(kind, match[0])
+
+
+def _bounds_in_words(text: str) -> str:
+    """Return an option's help with `1<=x<=9` as `1 to 9`, and without the bound that is only the largest number."""
+    text = re.sub(r"(?:; | \[)0<=x<=9223372036854775807(?=\])", "", text)
+    text = re.sub(r"(?<=[\[ ])([\d.]+)<=x<=([\d.]+)(?=\])", r"\1 to \2", text)
+    return re.sub(r"(?<=[\[ ])x(<|>)=([\d.]+)(?=\])", lambda end: f"{_ENDS[end[1]]} {end[2]}", text)
+
+
 class Command(typer.core.TyperCommand):
     """A command whose options stand under their headings."""
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """Return what stands behind the name: what has to be given by its name, what may be left out in brackets."""
+        pieces = [re.sub(r"^\{(.*)\}", r"\1", piece) for piece in super().collect_usage_pieces(ctx)]
+        return [re.sub(r"\.{4,}", "...", piece.replace("[[", "[").replace("]]", "]")).upper() for piece in pieces]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write them."""

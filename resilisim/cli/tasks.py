@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
-from rich.columns import Columns
 
 from resilisim.bounds import Count, CountOrNone, Seed
 from resilisim.chat import make_chat_model
@@ -57,7 +56,7 @@ def generate(
     library: options.LibraryOption = None,
     as_json: options.JsonFlag = False,
 ) -> None:
-    """Generate tasks into a file (by meaning needs the extra `retrieval`); the same arguments write the same bytes."""
+    """Generate tasks into a file; the same arguments write the same bytes. Semantic search needs the extra `retrieval`."""
     tool_library = options.load(library)
     started = time.perf_counter()
     with Progressing("generating tasks", count) as progress:
@@ -152,14 +151,19 @@ def stats(
         write_task_figure(plot, counts, tools)
         note(f"drew {plot}")
     shown = [
-        Table.of_values(key.replace("_", " "), ["", "tasks"], list(counts[key].items()))
-        for key in ("by_type", "by_complexity", "by_num_tools", "by_split")
+        Table.of_values(f"by {name}", ["", "tasks"], list(counts[key].items()))
+        for name, key in {
+            "type": "by_type",
+            "complexity": "by_complexity",
+            "number of tools": "by_num_tools",
+            "split": "by_split",
+        }.items()
     ]
     answer(
         as_json,
         {**counts, "library": tools},
         f"{counts['tasks']} tasks, {counts['distinct_tool_lists']} different lists of required tools",
-        Columns(shown),
+        *shown,
         notes=["--json also counts domains and tools, and the library's categories and parameters"],
     )
 

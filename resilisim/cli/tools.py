@@ -239,7 +239,7 @@ def search_tools(
     library: options.LibraryOption = None,
     as_json: options.JsonFlag = False,
 ) -> None:
-    """Search the tools by meaning (needs the extra `retrieval`)."""
+    """Search the tools; semantic search needs the extra `retrieval`."""
     tool_library = options.load(library)
     with error_console().status("loading the embedding model"):
         hits = environment.retriever(tool_library).search(query, k=count)

@@ -367,7 +367,7 @@ def train_lm(
     except KeyboardInterrupt:
         output.note(f"stopped; the same command resumes it from the last point in {out}")
         raise typer.Exit(output.STOPPED_BY_USER) from None
-    shares = {"success on validation tasks": reached.success, "share of V* there, luck taken out": reached.share}
+    shares = {"success on validation tasks": reached.success, "share of V* there, luck removed": reached.share}
     if len(reached.shares) > 1:
         shares |= {f"the same of the ceiling of {prompt}": share for prompt, share in reached.shares.items()}
     rows = [

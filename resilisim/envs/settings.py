@@ -197,7 +197,7 @@ class EnvironmentSettings(LawOptions):
     )
     search: Search = option(
         "semantic",
-        "How tools are searched: by meaning (needs the extra retrieval), or by words (BM25, needs nothing).",
+        "How tools are searched: semantic (needs the extra retrieval) or lexical (BM25, needs nothing).",
         group=ENVIRONMENT_GROUP,
     )
     embedding_model: str | None = option(

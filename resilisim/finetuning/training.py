@@ -67,7 +67,7 @@ class Standing:
     loss: float | None = None
     evaluated_at: int = -1
     success: float | None = None  # on validation tasks, at the latest evaluation
-    share: float | None = None  # of V* there, luck taken out
+    share: float | None = None  # of V* there, luck removed
     shares: Mapping[str, float] = field(default_factory=dict)  # by prompt type, of its ceiling
 
     @property

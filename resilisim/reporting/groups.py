@@ -50,7 +50,7 @@ class Pool:
     table: EpisodeTable
     summary: GroupSummary
     success: Rate
-    adjusted: Rate  # success with the luck taken out; NaN for policies that try again
+    adjusted: Rate  # success with luck removed; NaN for policies that try again
     levels: tuple[Rate, Rate, Rate]  # full, partial and no success
 
     @property

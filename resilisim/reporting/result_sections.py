@@ -71,7 +71,7 @@ def results_section(pools: PromptPools) -> Section:
         blocks.append(beside_a_chart(losses_table(compared, labels), "Lost points by cause, with intervals"))
     blocks.append(Fold("Full, partial and failed episodes", [say("levels"), levels_table(pools)]))
     if adjusted:
-        blocks.append(Fold("How luck was taken out", [say("luck"), luck_table(adjusted)]))
+        blocks.append(Fold("How luck was removed", [say("luck"), luck_table(adjusted)]))
     return Section("results", "Results", [*blocks, *published_beside(pools.facts, BY_PROMPT)])
 
 

@@ -224,8 +224,10 @@ class _Column:
         return min(longest if self.is_tight else self.widest, max(LONGEST_UNBROKEN, width // 6))
 
 
-def fitted(table: Table, width: int) -> Iterator[RichTable]:
-    """Yield a table for a terminal of that width, in one part or in several."""
+def fitted(table: Table, width: int) -> Iterator[RichTable | Text]:
+    """Yield a table for a terminal of that width, in one part or in several, below its caption."""
+    if table.caption:  # as wide as the terminal, however narrow the table is
+        yield plain(_shown(table.caption), "bold")
     columns: list[_Column] = []
     for columns in _layouts(table):
         if sum(column.least(width) + AROUND for column in columns) <= width:
@@ -297,8 +299,6 @@ def _in_parts(table: Table, columns: Sequence[_Column], width: int) -> Iterator[
 
 def _drawn(table: Table, columns: Sequence[_Column], width: int) -> RichTable:
     drawn = RichTable(
-        title=plain(_shown(table.caption), "bold") if table.caption else None,
-        title_justify="left",
         box=box.SIMPLE_HEAD,
         header_style="bold",
         pad_edge=False,

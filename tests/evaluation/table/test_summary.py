@@ -254,8 +254,8 @@ def test_the_footer_tells_of_luck_and_of_few_tasks(records: list[EpisodeRecord])
     for some, words in ((told, "V* is an expected value: a sample can lie above it"), (records, "Both are expected")):
         footer = " ".join(printed(some, 100).split())
         assert words in footer
-        assert "by luck, which is taken out of shares of" in footer
-    assert "which is taken out of shares of reference and of luck-adjusted success" in " ".join(
+        assert "by luck, which is removed from shares of" in footer
+    assert "which is removed from shares of reference and from luck-adjusted success" in " ".join(
         printed(records, 160).split()
     )
 

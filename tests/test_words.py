@@ -1,0 +1,77 @@
+"""Texts for users say things in one way; docs/development/style.md says which, and why."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+STYLE = ROOT / "docs/development/style.md"
+# Pages of decisions and of the changelog tell what was; the specification's law has its own words.
+PAGES = [
+    ROOT / "README.md",
+    *(
+        page
+        for page in ROOT.glob("docs/**/*.md")
+        if "decisions" not in page.parts and page != STYLE and "_build" not in page.parts
+    ),
+]
+UNWANTED = {
+    r"\d %(?! ?[\w(\[{'\"])|\d %(?= (?:of|to|and|in|for|with)\b)": "79%, without a space",
+    r"\bof yours\b": "your own",
+    r"\bpip install resilisim\b": "it is on no index: install from a clone or a wheel",
+    r"\bwho wants to\b": "a sentence with a subject",
+    r"\bgoes on where it (?:was|stopped)\b": "resumes",
+    r"\bluck,? (?:(?:which )?(?:is|was|are|be) )?(?:of the draws )?taken out\b": "luck is removed",
+    r"\bsearch(?:ed|es)? by (?:meaning|words)\b|\bby meaning\b": "semantic, lexical search",
+    r"\bso often\b": "this many times",
+}
+
+
+def texts_of_code() -> Iterator[tuple[str, str]]:
+    """Yield what commands, reports and errors can say: every text in the code that is no docstring, but for help."""
+    for path in sorted((ROOT / "resilisim").rglob("*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        docs = {
+            node.body[0].value
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+            and node.body
+            and isinstance(node.body[0], ast.Expr)
+            and isinstance(node.body[0].value, ast.Constant)
+        }
+        is_command = "cli" in path.parts  # whose docstrings are its help
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and (is_command or node not in docs):
+                yield f"{path.relative_to(ROOT)}:{node.lineno}", node.value
+
+
+@pytest.mark.parametrize("pattern", UNWANTED)
+def test_nothing_that_users_read_says_it_otherwise(pattern: str) -> None:
+    unwanted = re.compile(pattern, flags=re.IGNORECASE)
+    found = [
+        f"{page.relative_to(ROOT)}:{number}: {line.strip()}"
+        for page in PAGES
+        for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), start=1)
+        if unwanted.search(line)
+    ]
+    found += [f"{place}: {text.strip()}" for place, text in texts_of_code() if unwanted.search(text)]
+    assert not found, f"{UNWANTED[pattern]}:\n" + "\n".join(found)
+
+
+def test_the_test_finds_what_it_looks_for() -> None:
+    wrong = [
+        "79.5 % of V*",
+        "an agent of yours",
+        "pip install resilisim",
+        "who wants to see",
+        "It goes on where it was.",
+    ]
+    wrong += ["with luck taken out", "tools are searched by meaning", "tried so often"]
+    assert len(wrong) == len(UNWANTED)
+    for text, pattern in zip(wrong, UNWANTED, strict=True):
+        assert re.search(pattern, text, flags=re.IGNORECASE), text
