@@ -21,7 +21,6 @@ PAGES = [
     ),
 ]
 UNWANTED = {
-    r"\d %(?! ?[\w(\[{'\"])|\d %(?= (?:of|to|and|in|for|with)\b)": "79%, without a space",
     r"\bof yours\b": "your own",
     r"\bpip install resilisim\b": "it is on no index: install from a clone or a wheel",
     r"\bwho wants to\b": "a sentence with a subject",

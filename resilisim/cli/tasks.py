@@ -56,7 +56,7 @@ def generate(
     library: options.LibraryOption = None,
     as_json: options.JsonFlag = False,
 ) -> None:
-    """Generate tasks into a file; the same arguments write the same bytes. Semantic search needs the extra `retrieval`."""
+    """Generate tasks into a file; the same arguments write the same bytes (semantic search: extra `retrieval`)."""
     tool_library = options.load(library)
     started = time.perf_counter()
     with Progressing("generating tasks", count) as progress:

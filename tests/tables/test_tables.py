@@ -55,7 +55,7 @@ def test_what_does_not_fit_is_stacked_then_left_out_then_apart() -> None:
     assert heads[50] == ["Success", "policy", "success", "prompt", "episodes", "rate"]
     assert ("51.2 [40.0, 63.4]" in shown(WIDE, 160), "51.2 [40.0, 63.4]" in shown(WIDE, 90)) == (True, False)
     apart = shown(WIDE, 36)
-    assert [apart.count(word) for word in ("Success ", "policy", "episodes", "rate")] == [2, 2, 1, 1]
+    assert [apart.count(word) for word in ("Success", "policy", "episodes", "rate")] == [1, 2, 1, 1]
 
 
 def test_markdown_shows_texts_as_they_are() -> None:

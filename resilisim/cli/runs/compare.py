@@ -258,8 +258,8 @@ def _board_notes(board: Leaderboard) -> list[str]:
     notes = [legend, ceiling_note(summaries, shown=True), *adjustment_notes(summaries)]
     if any(signed_points(difference.difference, digits_of(difference)).startswith("+") for difference in differences):
         notes.append(
-            "A row can be ahead of the one above it by the difference: scores have the luck of each row "
-            "taken out alone, differences that of both together, on the episodes that both have. Trust the difference."
+            "A row can be ahead of the one above it by the difference: scores have the luck of their own row "
+            "removed, differences that of both together, on the episodes that both have. Trust the difference."
         )
     if any(difference.note == NO_EPISODE_DIFFERS for difference in differences):
         notes.append(
