@@ -30,6 +30,7 @@ WORLDS: Mapping[str, str] = {
     "apis-v1": "resilisim.worlds.apis.world:ApiWorld",
     "hotpotqa": "resilisim.worlds.pages.originals:hotpotqa_world",
     "loft": "resilisim.worlds.pages.originals:loft_world",
+    "mcp": "resilisim.integrations.mcp.world:mcp_world",
     "pages": "resilisim.worlds.pages.generated:generated_world",
     "pages-v1": "resilisim.worlds.pages.generated:pages_v1",
     "records": "resilisim.worlds.records.world:generated_records",
@@ -39,6 +40,8 @@ WORLDS: Mapping[str, str] = {
 
 # How episodes of knowledge worlds end: by nothing that the papers lack. RP-ReAct takes up to 10 x 10 steps, ReAct 20 or
 # 100 (Molinari and Ciravegna 2026), so it is an agent's own limit that binds, and a call may fail or be repeated.
+# Worlds whose name says what is started: of a run that comes from somebody else they are not loaded unasked.
+STARTS_PROGRAMS: Final = frozenset({"mcp"})
 PAPER_RULES: Final[Mapping[str, int]] = {"max_turns": 100, "max_consecutive_failures": 0, "loop_length": 0}
 
 ID_PREFIX: Final = "task_"  # of the ids of tasks

@@ -25,7 +25,7 @@ from resilisim.simulator.draws import Branch
 from resilisim.tables.numbers import percent
 from resilisim.tasks import Task
 from resilisim.tool_library import ToolLibrary
-from resilisim.worlds.base import WORLDS, world_task
+from resilisim.worlds.base import STARTS_PROGRAMS, WORLDS, world_task
 
 Choice = Literal["apart", "a", "b", "all"]
 # Which pairs are listed, and what the list is called.
@@ -210,9 +210,9 @@ def _library_of(run: ViewedRun, record: EpisodeRecord, library: ToolLibrary | No
         InvalidInputError: It was made with another one, or in a world that is none of this package's.
     """
     for world in (run.arguments.get("environment", {}).get("world"), record.get("world")):
-        if world is not None and str(world).partition(":")[0] not in WORLDS:
+        if world is not None and str(world).partition(":")[0] not in WORLDS.keys() - STARTS_PROGRAMS:
             raise InvalidInputError(
-                f"{run.label} was played in {shown_value(world)}, which is no world of this package"
+                f"{run.label} was played in {shown_value(world)}, which is no world of this package, or starts programs"
             )
     return library_of_run(run.arguments, library, run.directory)
 
