@@ -25,6 +25,7 @@ from resilisim.seeding import Draws
 from resilisim.tables.table import Table
 from resilisim.tasks.benchmark import BENCHMARK_VERSION
 from resilisim.tasks.sources import read_tasks
+from resilisim.workflows.executors import Executor
 from resilisim.workflows.flaws import FlawedWorkflow
 from resilisim.workflows.plan_value import FLAW_KEYS, PlanCosts, flaw_cost_table
 
@@ -156,6 +157,10 @@ def costs(
     *,
     tasks: options.TasksOption = BENCHMARK_VERSION,
     seed: SeedOption = 0,
+    executor: Annotated[
+        Executor,
+        typer.Option(help="Who carries the plan out; they differ in what they do at a reference to what is not there."),
+    ] = "plan-follower",
     environment: EnvironmentSettings,
     library: options.LibraryOption = None,
     workers: options.WorkersOption = 1,
@@ -171,6 +176,7 @@ def costs(
             seed=seed,
             planner=environment.planner,
             search=environment.search,
+            executor=executor,
             workers=workers,
             progress=progress.advance,
         )

@@ -22,11 +22,12 @@ from resilisim.tasks import Task
 from resilisim.tool_library import ToolLibrary, default_library
 from resilisim.tool_library.parameters import accepts
 from resilisim.tool_library.retrieval import default_retriever
+from resilisim.workflows.executors import Executor, carried_out
 from resilisim.workflows.flaws import SEVERITIES, Perturber
 from resilisim.workflows.flaws.flaw import STRESSORS, tool_similarity
 from resilisim.workflows.flaws.perturber import Program, with_clones
 from resilisim.workflows.planner import resolve_planner
-from resilisim.workflows.references import texts_of, undone_steps
+from resilisim.workflows.references import texts_of
 from resilisim.workflows.workflow import Step, Workflow
 
 KEPT_RESULTS = 65536
@@ -66,15 +67,6 @@ class PlanCosts:
         return asdict(self)
 
 
-def done_steps(steps: Sequence[Step], data: Sequence[str] = ()) -> list[Step]:
-    """Return the steps whose calls are made: those that refer to no result that is not there.
-
-    The `data` are texts of the task, in which what looks like a reference is none.
-    """
-    undone = undone_steps([step.parameters for step in steps], data)
-    return [step for index, step in enumerate(steps) if index not in undone]
-
-
 def follow_steps(problem: Problem, steps: Sequence[Step], mode: str = "strict", data: Sequence[str] = ()) -> Obedience:
     """Return the chances of following a plan to the letter, limits of its steps and refused calls included.
 
@@ -96,7 +88,7 @@ def follow_steps(problem: Problem, steps: Sequence[Step], mode: str = "strict", 
         >>> abs(success - plan.predicted_success_probability) < 1e-12
         True
     """
-    steps = done_steps(steps, data)
+    steps = carried_out(steps, data=data)
     refused = [not accepts(problem.library[step.tool], step.parameters, mode) for step in steps]
     return obey_plan(problem, *_numbers(problem.library, steps, refused))
 
@@ -130,9 +122,19 @@ class CostCalculator:
         self._obeyed = functools.lru_cache(maxsize=KEPT_RESULTS)(obey_plan)
         self._refused: dict[int, tuple[Step, bool]] = {}
 
-    def costs(self, required_tools: Sequence[str], steps: Sequence[Step], data: Sequence[str] = ()) -> PlanCosts:
-        """Return the costs of a plan for a task; the `data` are texts of the task, in which nothing is a reference."""
-        steps = done_steps(steps, data)
+    def costs(
+        self,
+        required_tools: Sequence[str],
+        steps: Sequence[Step],
+        data: Sequence[str] = (),
+        executor: Executor = "plan-follower",
+    ) -> PlanCosts:
+        """Return the costs of a plan for a task.
+
+        An `executor` makes the calls of `carried_out`, each again until it succeeds or the step's limits say to go on.
+        The `data` are texts of the task, in which nothing is a reference.
+        """
+        steps = carried_out(steps, executor, data)
         problem = build_problem(self.library, required_tools, self.law, self.rules)
         obeyed = self._obeyed(problem, *_numbers(self.library, steps, [self._is_refused(step) for step in steps]))
         return PlanCosts(obeyed.success, obeyed.coverage, self._ceiling(problem))
@@ -185,7 +187,7 @@ def program_costs(
         (0.0, 0.498, 0.993)
     """
     law, rules = law or BENCHMARK, rules or EndRules()
-    steps = done_steps(steps)
+    steps = carried_out(steps)
     names: list[str] = []  # of steps, each call of the reference under a name of its own
     own = Program.of(Workflow("", tuple(reference), "", 1.0), library).workflow.tools
     known: dict[str, str] = {}  # name of each call, by its words
@@ -262,17 +264,21 @@ def flaw_cost_table(
     seed: int = 0,
     planner: str = "auto",
     search: str = "semantic",
+    executor: Executor = "plan-follower",
     workers: int = 1,
     progress: Callable[[int], None] | None = None,
 ) -> list[FlawCostRow]:
     """Compute the costs of every flaw, method and severity, drawn with a seed, in the plan of every task.
+
+    The plan is in the hands of an `executor` (`executors.carried_out`).
 
     Returns:
         The row of the sound plans, then one for each of `FLAW_KEYS`; means over no task are NaN, and so are intervals
         over fewer than two.
     """
     rows: dict[FlawKey, list[tuple[PlanCosts, PlanCosts, int]]] = {key: [] for key in (SOUND, *FLAW_KEYS)}
-    for costs in costs_of_tasks(tasks, library=library, seed=seed, planner=planner, search=search, workers=workers):
+    made: dict[str, Any] = {"library": library, "seed": seed, "planner": planner, "search": search}
+    for costs in costs_of_tasks(tasks, **made, executor=executor, workers=workers):
         rows[SOUND].append((costs.sound, costs.sound, 0))
         for key, (flawed, edits) in costs.flawed.items():
             rows[key].append((costs.sound, flawed, edits))
@@ -288,19 +294,21 @@ def costs_of_tasks(
     seed: int = 0,
     planner: str = "auto",
     search: str = "semantic",
+    executor: Executor = "plan-follower",
     workers: int = 1,
 ) -> Iterator[TaskCosts]:
     """Yield the costs of every flaw in the plan of each task, in the order of the tasks."""
+    setup = (library, seed, planner, search, executor)
     blocks = [tuple(tasks[start : start + TASKS_PER_JOB]) for start in range(0, len(tasks), TASKS_PER_JOB)]
-    for costs in answers_in_order(_Maker, (library, seed, planner, search), blocks, min(workers, len(blocks))):
+    for costs in answers_in_order(_Maker, setup, blocks, min(workers, len(blocks))):
         yield from costs
 
 
 class _Maker:
     """Computes the costs of some tasks; made once in each process."""
 
-    def __init__(self, setup: tuple[ToolLibrary | None, int, str, str]) -> None:
-        library, self._seed, planner, search = setup
+    def __init__(self, setup: tuple[ToolLibrary | None, int, str, str, Executor]) -> None:
+        library, self._seed, planner, search, self._executor = setup
         self._planner = resolve_planner(planner, library)
         retriever = default_retriever(library or default_library(), search)
         self._perturber = Perturber(library, similarity=lambda: tool_similarity(retriever))
@@ -316,9 +324,9 @@ class _Maker:
         flaws = [(flaw, severity, method) for flaw, method, severity in FLAW_KEYS]
         for _, flawed_plan in self._perturber.carried(sound, required, flaws, self._seed):
             key = (flawed_plan.flaw.type, flawed_plan.flaw.method, flawed_plan.flaw.severity)
-            costs = self._costs.costs(required, flawed_plan.workflow.steps, texts_of(task))
+            costs = self._costs.costs(required, flawed_plan.workflow.steps, texts_of(task), self._executor)
             flawed[key] = (costs, len(flawed_plan.edits))
-        return TaskCosts(self._costs.costs(required, sound.steps, texts_of(task)), flawed)
+        return TaskCosts(self._costs.costs(required, sound.steps, texts_of(task), self._executor), flawed)
 
 
 def _row(key: FlawKey, num_tasks: int, carried: Sequence[tuple[PlanCosts, PlanCosts, int]]) -> FlawCostRow:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -171,17 +171,63 @@ def by_number(workflow: Workflow) -> Workflow:
         >>> by_number(Workflow("task_1", steps, "mine", 1.0)).steps[1].parameters
         {'source': 'result of step 1'}
     """
-    numbers: dict[str, int] = {}
-    steps = []
-    for number, step in enumerate(workflow.steps, start=1):
-        values = dict(step.parameters)
-        for name, value in step.parameters.items():
-            tool = referred_tool(value)
-            if tool in numbers:
-                values[name] = step_reference(numbers[tool], as_object=not isinstance(value, str))
-        steps.append(step if values == step.parameters else replace(step, parameters=values))
-        numbers[step.tool] = number
+    numbered = numbered_parameters(workflow.tools, [step.parameters for step in workflow.steps], is_later_named=False)
+    pairs = zip(workflow.steps, numbered, strict=True)
+    steps = [step if values == step.parameters else replace(step, parameters=values) for step, values in pairs]
     return replace(workflow, steps=tuple(steps))
+
+
+def numbered_parameters(
+    tools: Sequence[str], parameters: Sequence[Mapping[str, Any] | None], is_later_named: bool = True
+) -> list[dict[str, Any]]:
+    """Return the parameters of a plan's steps with references by number where a step's tool was named.
+
+    Args:
+        tools: Of each step.
+        parameters: Of each step; None for none.
+        is_later_named: Whether a tool that only later steps run is given the number of the first of these, too.
+    """
+    later = {tool: number for number, tool in reversed([*enumerate(tools, start=1)])} if is_later_named else {}
+    earlier: dict[str, int] = {}
+    numbered = []
+    for number, (tool, values) in enumerate(zip(tools, parameters, strict=True), start=1):
+        own = dict(values or {})
+        for name, value in own.items():
+            referred = referred_tool(value)
+            named = earlier.get(referred, later.get(referred)) if referred is not None else None
+            if named is not None:
+                own[name] = step_reference(named, as_object=not isinstance(value, str))
+        numbered.append(own)
+        earlier[tool] = number
+    return numbered
+
+
+def rewritten(value: Any, write: Callable[[ArgumentReference, bool], str], data: Sequence[str] = ()) -> Any:
+    """Return a value with its references as somebody else writes them.
+
+    Args:
+        value: A parameter's value.
+        write: What to write for a reference, told whether it stands for an object.
+        data: As in `argument_references`.
+
+    Example:
+        >>> from resilisim.workflows.references import rewritten
+        >>> rewritten({"rows": [{"result_of": "step 2"}]}, lambda reference, as_object: f"${reference.number}")
+        {'rows': ['$2']}
+    """
+    if isinstance(value, str):
+
+        def word(match: re.Match[str]) -> str:
+            found = argument_references(match.group(), data)
+            return write(found[0], False) if found else match.group()
+
+        return _WRITTEN.sub(word, value)
+    if isinstance(value, Mapping):
+        found = argument_references(value, data) if list(value) == [RESULT_KEY] else []
+        if found and found[0].is_whole:
+            return write(found[0], True)
+        return {name: rewritten(part, write, data) for name, part in value.items()}
+    return [rewritten(part, write, data) for part in value] if isinstance(value, list | tuple) else value
 
 
 def referred_tool(value: Any) -> str | None:

@@ -103,6 +103,17 @@ def test_show_draws_a_flaw_that_the_plan_can_carry(command):
     assert "missing_step" not in shown[6:]
 
 
+def test_costs_depend_on_who_carries_the_plan_out(command):
+    prices = {}
+    for executor in ("plan-follower", "plan-and-execute", "kpi-chain"):
+        rows = command("tasks", "prompts", "costs", "--tasks", 10, "--executor", executor, "--json").json()
+        prices[executor] = {(row["method"], row["severity"]): row for row in rows}
+        assert prices[executor]["none", "none"]["obey"] == prices["plan-follower"]["none", "none"]["obey"]
+        assert prices[executor]["nested_reference", "severe"]["harmless"] == 1.0
+    coverage = {name: rows["missing_reference", "light"]["obey_coverage"] for name, rows in prices.items()}
+    assert coverage["plan-follower"] > coverage["plan-and-execute"] > coverage["kpi-chain"] == 0.0
+
+
 def test_costs_are_ordered_by_severity(command):
     rows = command("tasks", "prompts", "costs", "--tasks", 40, "--json").json()
     assert len(rows) == 1 + 3 * (2 * 7 + 4)

@@ -11,6 +11,7 @@ from resilisim.workflows.references import (
     argument_references,
     by_number,
     mended_references,
+    rewritten,
     step_reference,
     undone_steps,
 )
@@ -120,6 +121,15 @@ def test_a_step_is_done_where_all_that_it_refers_to_is_done_before_and_mending_l
         assert (before is None) == (after is None)
         if index and before is not None:
             assert list(before) == list(after)  # the first step goes without, as nothing comes before it
+
+
+@given(value=VALUES)
+def test_rewriting_reaches_every_reference_and_nothing_else(value):
+    written = []
+    again = rewritten(value, lambda reference, as_object: written.append(reference.words) or "HERE")
+    assert written == [reference.words for reference in argument_references(value)]
+    assert argument_references(again) == []
+    assert rewritten(value, lambda reference, as_object: "HERE", written) == value  # all of it is the user's
 
 
 def test_a_plan_by_number_says_the_same_as_by_name():

@@ -94,6 +94,7 @@ class AgentRun:
         answers: Whether the task asks for an answer, and calls do real work.
         fails_by_chance: Whether calls fail by chance.
         kept_answer: An answer that the agent holds back; it is given all the same if a limit stops the agent.
+        given: Replies that stand in for the next ones of a component, whose model is not asked for them.
 
     Example:
         >>> from resilisim.chat import ScriptedChatModel
@@ -125,6 +126,7 @@ class AgentRun:
     answers: bool = False
     fails_by_chance: bool = True
     kept_answer: str | None = None
+    given: dict[str, list[str]] = field(default_factory=dict)
 
     def length(self, name: str) -> int:
         """Return one of the options that are lengths (`LENGTHS`), whether the agent has it or not."""
@@ -154,8 +156,13 @@ class AgentRun:
     ) -> ChatReply:
         """Ask the model of a component; what is left out of temperature, top_p and max_tokens is that of the options.
 
-        The reply ends at a text of `stop`, also if the model went on. `StopAgent` if a limit of the agent is reached.
+        The reply ends at a text of `stop`, also if the model went on. `StopAgent` if a limit of the agent is reached. A
+        reply that was `given` is written down in the structure, and is no call.
         """
+        if self.given.get(role):
+            text = self.given[role].pop(0)
+            self.structure.setdefault("given_replies", []).append({"role": role, "text": text})
+            return ChatReply(text)
         self._check_limits()
         number = len(self.transcript.calls)
         request = ChatRequest(

@@ -25,6 +25,7 @@ from resilisim.policies.llm.agents.step_plan import (
     step_references_in,
     unusable_step,
 )
+from resilisim.policies.llm.given_plan import OF_PROMPT, first_plan_option, given_steps, step_plan_of
 from resilisim.policies.llm.policy import LlmPolicy
 from resilisim.policies.llm.reading import Unreadable, excerpt, read_json, visible
 from resilisim.policies.llm.run import AgentRun
@@ -43,6 +44,7 @@ class PlanAndExecuteOptions(AgentOptions):
     replan: str = option(
         "step", "when the replanner is asked: after every step, or after failures", choices=("step", "failure")
     )
+    first_plan: str = first_plan_option()
     restart: bool = option(False, "whether to begin from scratch after a failure")
     restarts: Annotated[int, Ge(1)] = option(3, "times that it may begin from scratch, where restart is on")
     result_chars: Annotated[int, Ge(100)] = option(6_000, "characters of a step's result that later prompts repeat")
@@ -63,6 +65,9 @@ class PlanAndExecute(LlmPolicy[PlanAndExecuteOptions]):
         """Try once, or until an answer is found if failures begin from scratch."""
         attempts: list[dict[str, Any]] = []
         run.structure["attempts"] = attempts
+        steps = given_steps(run) if self.options.first_plan == OF_PROMPT else []
+        if steps:
+            run.given["planner"] = [step_plan_of(steps, run, names_tools=self.options.executor == "direct")]
         with run.open_failures() as kept:
             for number in range(1 + (self.options.restarts if self.options.restart else 0)):
                 if number:

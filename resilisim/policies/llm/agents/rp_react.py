@@ -23,6 +23,14 @@ from resilisim.policies.llm.agent_options import AgentOptions
 from resilisim.policies.llm.agents.code_act import note_code
 from resilisim.policies.llm.agents.react import loop_tools, react_loop, read_end
 from resilisim.policies.llm.conversation_toolbox import CONVERSATION_TOOLS
+from resilisim.policies.llm.given_plan import (
+    CALLS_ANY_TOOL,
+    OF_PROMPT,
+    first_plan_option,
+    given_steps,
+    questions_of,
+    words_for_a_result,
+)
 from resilisim.policies.llm.policy import LlmPolicy
 from resilisim.policies.llm.reading import Finish, Unreadable, excerpt, kept_words, visible
 from resilisim.policies.llm.run import AgentRun
@@ -70,7 +78,6 @@ PYTHON: Final = ToolSpec(
     },
 )
 CODE: Final = "code"  # the parameter of tools that run code themselves, which cannot see the stored outputs
-CALLS_ANY_TOOL: Final = "tool_call"  # who has it may also call a tool of the library by its own name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +89,7 @@ class RPReActOptions(AgentOptions):
     )
     top_p: Share | None = option(1.0, "nucleus sampling; none leaves it to the model")
     steps: Annotated[int, Ge(1)] = option(10, "replies of the planner")
+    first_plan: str = first_plan_option()
     subquestions: Annotated[int, Ge(1)] = option(10, "sub-questions in one task")
     executor_steps: Annotated[int, Ge(1)] = option(10, "steps of an executor for one sub-question")
     executors: str = option("all", "all: one with every tool; or NAME:TOOL+TOOL;NAME:TOOL, each with its own")
@@ -135,6 +143,9 @@ class RPReAct(LlmPolicy[RPReActOptions]):
         limits = SandboxLimits(seconds=self.options.block_seconds, memory_mib=self.options.memory_mib)
         async with Sandbox(limits) as box:
             with run.open_failures() as failures:
+                steps = given_steps(run) if self.options.first_plan == OF_PROMPT else []
+                asked = questions_of(steps, _address_of_calls(read_team(self.options.executors)))
+                run.given[PLANNER] = [f"{BEGIN_QUERY}{question}{END_QUERY}" for question in asked]
                 return await _Task(self, run, Variables(box), failures).solve()
 
 
@@ -375,6 +386,9 @@ class ExecutorToolbox:
         ]
         if stored and name in self._names:
             return CallResult.refused(f"{name} cannot see the variable {stored[0]}: run this code with python")
+        left = words_for_a_result(arguments, self._run.task)
+        if left is not None:
+            return CallResult.refused(f"{left!r} only stands for a result: write the value itself")
         result = await self._run.tools.call(name, arguments)
         run = str(arguments.get("name")) if name == CALLS_ANY_TOOL else name
         return self._offloaded(name, result) if result.ok and self._is_long(name, run, result.text) else result
@@ -562,6 +576,12 @@ def read_team(text: str) -> dict[str, tuple[str, ...] | None]:
     if not team:
         raise InvalidInputError(f"option executors={text!r}: there is none")
     return team
+
+
+def _address_of_calls(team: Mapping[str, tuple[str, ...] | None]) -> str:
+    """Return how the executor is addressed that can call any tool; nothing where there is only one executor."""
+    able = [name for name, tools in team.items() if tools is None or CALLS_ANY_TOOL in tools]
+    return f"{next(iter(able or team))}: " if len(team) > 1 else ""
 
 
 def read_tools(text: str) -> tuple[str, ...] | None:

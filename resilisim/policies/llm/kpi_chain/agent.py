@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeVar
 
 from resilisim.chat import ChatMessage
+from resilisim.policies.llm.given_plan import OF_PROMPT, chain_plan_of, given_steps
 from resilisim.policies.llm.kpi_chain.entities import (
     EntitySpec,
     Finding,
@@ -81,6 +82,9 @@ class KpiChain(LlmPolicy[KpiChainOptions]):
         """Plan, carry out, replan; the answer is the `final_answer` of the last task."""
         state = ChainState(run, self.options)
         components = Components(self, run, state)
+        steps = given_steps(run) if self.options.first_plan == OF_PROMPT else []
+        if steps:
+            run.given["planner"] = [dump_yaml(chain_plan_of(steps, run))]
         try:
             try:
                 state.start(*await components.first_plan())

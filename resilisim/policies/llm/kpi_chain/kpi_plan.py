@@ -22,6 +22,7 @@ from resilisim.chat.json_answers import texts_in
 from resilisim.errors import nearest_name
 from resilisim.options import option
 from resilisim.policies.llm.agent_options import AgentOptions
+from resilisim.policies.llm.given_plan import first_plan_option
 from resilisim.policies.llm.kpi_chain.entities import (
     ANY,
     ARRAY,
@@ -75,6 +76,7 @@ class KpiChainOptions(AgentOptions):
     unite_arrays: bool = option(False, "whether arrays found in several pieces are put together")
     raw_response_to_replanner: bool = option(False, "whether the replanner sees the tool's response")
     entities: bool = option(True, "false: tasks pass on their output as text, with no test (Plan-and-Execute)")
+    first_plan: str = first_plan_option()
     replanning: bool = option(True, "false: the first failed task ends the episode")
     memory: bool = option(True, "false: later tasks get the whole outputs of earlier ones instead of entities")
 
