@@ -230,7 +230,8 @@ def export_run(directory: Path | str, out: Path | str, *, progress: Callable[[in
 def run_frame(run: Path | str | EvaluationResult, table: str = "episodes") -> Any:
     """Return a table of a run in memory, which pandas, polars and DuckDB take as it is (Arrow's C stream).
 
-    `pandas.DataFrame.from_arrow(frame)`, `polars.DataFrame(frame)` (tried with pandas 3 and polars 2.1); columns are those of `resilisim runs export`.
+    `pandas.DataFrame.from_arrow(frame)`, `polars.DataFrame(frame)` (tried with pandas 3 and polars 2.1); columns are
+    those of `resilisim runs export`.
 
     Args:
         run: The folder of a run, finished or not, or its result.
