@@ -36,7 +36,6 @@ from resilisim.errors import InvalidInputError, count_of, shown_value
 from resilisim.evaluation.run.runner import RunInterrupted
 from resilisim.evaluation.run.store import FAILURES_NAME
 from resilisim.exploration import Case, explore_program
-from resilisim.exploration.explored import rates_table
 from resilisim.exploration.exploring import ExplorationLimits
 from resilisim.exploration.losing_patterns import AdversaryLimits
 from resilisim.injection import run_program
@@ -260,7 +259,7 @@ def explore(
     except RunInterrupted as interrupted:
         note(f"{interrupted}; the same command resumes it")
         raise typer.Exit(STOPPED_BY_USER) from None
-    answer(as_json, {"rows": [found.row.to_mapping()]}, rates_table([found.row]))
+    answer(as_json, {"rows": [found.row.to_mapping()]}, found.table())
     if out is not None:
         note(f"every branch is in {out}; next: resilisim report {out}")
 

@@ -14,6 +14,7 @@ from resilisim.evaluation.episode.record import EpisodeRecord
 from resilisim.evaluation.results import folder_of
 from resilisim.evaluation.run.progress import Progressing
 from resilisim.evaluation.run.store import read_records
+from resilisim.exploration.explored import rates_table
 from resilisim.exploration.exploring import ExplorationLimits, ExploredRow, Exploring
 from resilisim.exploration.playing import row_line
 from resilisim.exploration.running import explored_arguments, explored_into
@@ -27,6 +28,7 @@ from resilisim.simulator.outcomes import Errors, Failure
 from resilisim.simulator.problem import Problem
 from resilisim.simulator.rulebook.dynamics import Draw
 from resilisim.simulator.state import TURNS_USED, EpisodeState
+from resilisim.tables.table import Table
 
 # Options of `inject` that mean nothing here: every result is played, and what is played is returned.
 _NOT_HERE: Final = ("force", "record")
@@ -67,6 +69,14 @@ class ExploredProgram:
 
     row: ExploredRow
     records: tuple[EpisodeRecord, ...] = field(repr=False)
+
+    def table(self) -> Table:
+        """Return the rate as a table."""
+        return rates_table([self.row])
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: the table."""
+        return self.table()._repr_html_()
 
 
 def explore_program(
