@@ -86,9 +86,13 @@ def train(
         options.output_option(help="Folder of the run: policy, log, TensorBoard; the same command resumes it."),
     ] = None,
     configured: RunOptions,
+    library: options.LibraryOption = None,
     as_json: options.JsonFlag = False,
 ) -> None:
-    """Train a policy with PPO, or a language model, and measure it."""
+    """Train a policy with PPO, or a language model, and measure it.
+
+    Tasks of a library of your own (--library) are a setting: --set tasks=FILE.
+    """
     if context.invoked_subcommand is not None:
         return
     if out is None:
@@ -97,10 +101,11 @@ def train(
             return
         raise InvalidInputError("train needs a folder for the run: expected --out DIR")
     configuration = configured.configuration()
+    tool_library = options.load(library)
     training = import_training()
     try:
         with display(progress_line, lambda progress: -1 if progress.latest is None else progress.latest.steps) as show:
-            result = training.train(configuration, out, show)
+            result = training.train(configuration, out, show, tool_library)
     except KeyboardInterrupt:
         output.note(f"stopped; the same command resumes it from the last point in {out}")
         raise typer.Exit(output.STOPPED_BY_USER) from None
@@ -120,7 +125,8 @@ def train(
         ["reached after", f"{best.steps:,} steps"],
     ]
     output.console().print(Table.of_values(f"training in {out}", ["", "value"], rows))
-    output.note(f"next: resilisim train evaluate {out}")
+    own = f"resilisim evaluate --policy policy:{out} --library {library} --tasks {configuration.tasks}"
+    output.note(f"next: resilisim train evaluate {out}" if library is None else f"next: {own}")
 
 
 @app.command("evaluate")

@@ -142,6 +142,14 @@ class Vocabulary:
         Raises:
             InvalidInputError: It is unknown, or is like itself.
         """
+        chain = self._chain(name)
+        rules = Operation()
+        for known in reversed(chain):
+            rules = rules.under(self.operations[known])
+        return rules
+
+    def _chain(self, name: str) -> list[str]:
+        """Return an operation, the one that it is like, and so on."""
         chain: list[str] = []
         waiting: str | None = name
         while waiting is not None:
@@ -152,10 +160,7 @@ class Vocabulary:
                 raise unknown_name("operation", waiting, self.operations, self.source)
             chain.append(waiting)
             waiting = self.operations[waiting].like
-        rules = Operation()
-        for known in reversed(chain):
-            rules = rules.under(self.operations[known])
-        return rules
+        return chain
 
     def rules(self, category: str, operation: str) -> Operation:
         """Return all that holds for a tool."""
@@ -170,16 +175,13 @@ class Vocabulary:
         shipped = shipped_vocabulary().categories
         if category in shipped:
             return category
-        roots = [operation, self.operation(operation).like or ""]
-        homes = (home for root in roots for home, operations in shipped.items() if root in operations)
+        alike = self._chain(operation)
+        homes = (home for name in alike for home, operations in shipped.items() if name in operations)
         return self.operation(operation).home or next(homes, category)
 
     def role(self, operation: str) -> str:
         """Return the operation whose role in a flow of data a tool has: the first with one that it is like."""
-        name: str | None = operation
-        while name is not None and name not in OPERATIONS:
-            name = self.operations[name].like
-        return operation if name is None else name
+        return next((name for name in self._chain(operation) if name in OPERATIONS), operation)
 
 
 @lru_cache(maxsize=1)

@@ -81,7 +81,7 @@ def test_built_in_policies(name):
     assert isinstance(policy, Policy)
     assert policy_name(policy) == name
     assert is_privileged(policy) == (name == "exact-optimum")
-    assert policy_names()[:6] == (*BUILT_IN, "trained")
+    assert policy_names()[:9] == (*BUILT_IN, "trained")
 
 
 def test_module_and_attribute():

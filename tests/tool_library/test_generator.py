@@ -21,13 +21,15 @@ from resilisim.tool_library.tool import SEMANTIC_TYPES
 
 OWN = """
 categories:
-  hr: [reader, parser, checker, exporter, ranker]
+  hr: [reader, parser, checker, exporter, ranker, sender]
   billing: [fetcher, aggregator, notifier]
 subjects: [travel]
 about: {hr: human resources}
 operations:
   checker: {like: validator, purpose: "Checks {subject} forms.", after: [parser]}
   exporter: {like: writer}
+  courier: {like: poster}
+  sender: {like: courier}
   ranker:
     purpose: Ranks {subject} entries.
     after: [checker, predictor]
@@ -130,15 +132,18 @@ def test_words_of_ones_own(tmp_path: Path) -> None:
     assert [parameter.name for parameter in ranker.parameters] == ["precision", "top", "options"]
     assert [value.name for value in ranker.returns] == ["success", "ranking", "metadata"]
     assert [error.code for error in ranker.errors][-3:] == ["OVERFLOW", "TOO_FEW", "DEPENDENCY_ERROR"]
-    assert library.outputs == {"hr_exporter", "billing_notifier"}
+    assert library.outputs == {"hr_exporter", "hr_sender", "billing_notifier"}
     assert library["billing_fetcher"].dependencies == ("hr_reader",)
     assert library["billing_fetcher"].description == (
         "Fetches billing data over the network from a web API. Asks the ledger."
     )
+    sender = library["hr_sender"]
+    assert (sender.operation, sender.semantic_type) == ("poster", "outputs")
+    assert "NETWORK_ERROR" in [error.code for error in sender.errors], "its home is that of what it is like"
     larger = generate_library(14, seed=1, vocabulary=words)
     assert {tool.category for tool in larger} == {"hr", "billing", "travel"}
-    with pytest.raises(InvalidInputError, match=r"has words for 16 tools"):
-        generate_library(17, vocabulary=words)
+    with pytest.raises(InvalidInputError, match=r"has words for 18 tools"):
+        generate_library(19, vocabulary=words)
 
 
 @pytest.mark.parametrize(
