@@ -6,6 +6,7 @@ import functools
 import importlib
 import importlib.util
 import inspect
+import itertools
 import json
 import re
 from collections.abc import Iterable, Mapping
@@ -135,6 +136,24 @@ def make_policy(spec: str, *, offered: Mapping[str, Any] | None = None, **argume
             raise InvalidInputError(f"{where} cannot be shown under its options: {error_line(error)}") from error
     made: Policy = policy
     return made
+
+
+def alternatives(spec: str) -> list[str]:
+    """Return the policies that a text means whose options have several values with `|` between them: each with each.
+
+    Example:
+        >>> from resilisim.policies.registry import alternatives
+        >>> alternatives("rp-react[offload_tokens=100|1000,steps=10]")
+        ['rp-react[offload_tokens=100,steps=10]', 'rp-react[offload_tokens=1000,steps=10]']
+    """
+    match = None if spec.startswith(COMMAND_PREFIX) else _WITH_OPTIONS.match(spec.strip())
+    if match is None or "|" not in match["options"]:
+        return [spec]
+    choices = []
+    for part in match["options"].split(","):
+        option, equals, values = part.partition("=")
+        choices.append([f"{option}{equals}{value.strip()}" for value in values.split("|")])
+    return [f"{match['name'].strip()}[{','.join(chosen)}]" for chosen in itertools.product(*choices)]
 
 
 def with_option(spec: str, name: str, value: object) -> str:

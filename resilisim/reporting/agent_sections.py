@@ -41,7 +41,7 @@ def agents_section(facts: RunFacts) -> Section | None:
     if not agents:
         return None
     asking = _asking(agents)
-    giving_up, *replans = agent_tables(agents)[bool(asking) :]
+    giving_up, *replans = agent_tables(agents)[bool(asking) :]  # and what was stored
     blocks: list[Block] = []
     if asking:
         usage = beside_a_chart(_usage_table(asking), "Calls, tokens and seconds as a table")
@@ -60,7 +60,9 @@ def agent_tables(agents: Sequence[AgentSums]) -> list[Table]:
     """Return what agents used, if they asked models, where they gave up and how often they replanned, if any did."""
     replans, asking = _replans_table(agents), _asking(agents)
     usage = [_usage_table(asking)] if asking else []
-    return [*usage, _giving_up_table(agents), *([] if replans is None else [replans])]
+    stored = _stored_table(agents)
+    more = [table for table in (replans, stored) if table is not None]
+    return [*usage, _giving_up_table(agents), *more]
 
 
 def _tokens(values: Mapping[str, float]) -> float:
@@ -165,6 +167,40 @@ def _giving_up_table(agents: Sequence[AgentSums]) -> Table:
         ],
         text_columns=5,
         notes=[say("giving_up", nobody=NOBODY), say("no_intervals_totals")],
+    )
+
+
+def _stored_table(agents: Sequence[AgentSums]) -> Table | None:
+    """Return what it saved to store long outputs instead of showing them, or None if no agent stores any."""
+    storing = [sums for sums in agents if sums.thresholds]
+    if not any(sums.offloads for sums in storing):
+        return None
+
+    def share(sums: AgentSums) -> float:
+        would = sums.total("prompt_tokens") + sums.tokens_saved
+        return sums.tokens_saved / would if would else math.nan
+
+    return Table.of(
+        "Outputs stored instead of shown",
+        storing,
+        [
+            ("policy", "policy"),
+            ("prompt", "prompt_type"),
+            ("stored from", lambda sums: sums.thresholds["offload_tokens"], ",d"),
+            ("shown", lambda sums: sums.thresholds["preview_tokens"] or sums.thresholds["offload_tokens"], ",d"),
+            ("stored per episode", lambda sums: sums.offloads / sums.num_episodes, ".1f"),
+            ("prompt tokens", lambda sums: sums.total("prompt_tokens") / sums.num_episodes, ",.0f"),
+            ("saved", lambda sums: sums.tokens_saved / sums.num_episodes, ",.0f"),
+            ("share saved", share, ".0%"),
+            ("full success", lambda sums: f"{sums.num_right:,} of {sums.num_episodes:,}"),
+        ],
+        text_columns=2,
+        notes=[
+            (
+                "Tokens per episode, those of stored outputs estimated by their bytes; saved: each stored output, less "
+                "what was shown of it, in every later call of its executor."
+            )
+        ],
     )
 
 

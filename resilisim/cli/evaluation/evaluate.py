@@ -84,7 +84,8 @@ PolicyOption = Annotated[
     typer.Option(
         "--policy",
         help="Name, module:attribute, or policy:DIR (the trained policy in a folder) of a policy, options in "
-        "brackets: react[steps=10]; repeatable. 'resilisim agents list' lists LLM agents and their options.",
+        "brackets: react[steps=10], or a policy for each of several values: react[steps=10|20|100]; repeatable. "
+        "'resilisim agents list' lists LLM agents and their options.",
     ),
 ]
 AgentOption = Annotated[

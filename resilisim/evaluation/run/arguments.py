@@ -21,7 +21,7 @@ from resilisim.errors import ExactLimitError, InvalidInputError, shown_value, un
 from resilisim.evaluation.episode.texts import RECORD_TEXTS, RecordTexts
 from resilisim.evaluation.run.contestants import MCP_PLAYER, AgentSpec, Contestant, PolicySpec
 from resilisim.policies.function_agent import AGENT_PREFIX
-from resilisim.policies.registry import COMMAND_PREFIX
+from resilisim.policies.registry import COMMAND_PREFIX, alternatives
 from resilisim.simulator import build_problem
 from resilisim.simulator.exact.optimum import check_solvable as check_problem_solvable
 from resilisim.tasks import Task
@@ -36,7 +36,10 @@ TaskSpec: TypeAlias = "str | Mapping[str, Any] | Task"
 
 
 def check_policies(policies: object) -> tuple[PolicySpec, ...]:
-    """Return one policy or several as a tuple; whether each can be made is seen when it is made."""
+    """Return one policy or several as a tuple; whether each can be made is seen when it is made.
+
+    Values of an option with `|` between them make a policy of each.
+    """
     is_one = isinstance(policies, str) or callable(policies) or hasattr(policies, "act")
     listed = [policies] if is_one else _listed("policies", policies, "a policy or a list of policies")
     if not listed:
@@ -49,7 +52,8 @@ def check_policies(policies: object) -> tuple[PolicySpec, ...]:
                 f"policy {policy!r:.80}: expected a name, module:attribute, or a class or function that returns a "
                 "policy"
             )
-    return cast("tuple[PolicySpec, ...]", tuple(listed))
+    every = [each for policy in listed for each in (alternatives(policy) if isinstance(policy, str) else [policy])]
+    return cast("tuple[PolicySpec, ...]", tuple(every))
 
 
 def check_agents(agents: object) -> tuple[PolicySpec, ...]:

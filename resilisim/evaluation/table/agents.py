@@ -14,6 +14,7 @@ from resilisim.policies.agent_record import AgentRecord
 
 # An episode that failed although no component gave up: the agent was wrong and did not notice.
 NOBODY = "nobody"
+THRESHOLDS = ("offload_tokens", "preview_tokens")  # options of RP-ReAct
 SUM_FIELDS = ("calls", "prompt_tokens", "completion_tokens", "latency_seconds", "from_cache")
 
 
@@ -64,6 +65,9 @@ class AgentSums:
     first_failures: Counter[str] = field(default_factory=Counter)
     endings: Counter[str] = field(default_factory=Counter)  # episodes by what ended the agent
     malformed_replies: int = 0  # replies that could not be read
+    thresholds: Mapping[str, Any] = field(default_factory=dict)  # options by which outputs are stored, if any are
+    offloads: int = 0  # outputs of tools that were stored instead of shown
+    tokens_saved: int = 0  # tokens of prompts that this has saved
     sampling: str = ""  # how replies were sampled (`sampling_of`), in the first episode that asked
     cut_replies: int = 0  # replies that were cut off at their limit of tokens
     # Episodes by number of replans: all, those that the agent ended with an answer, those that were right
@@ -90,6 +94,10 @@ class AgentSums:
         self.endings[agent["ended_by"]] += 1
         self.sampling = self.sampling or sampling_of(agent)
         self.malformed_replies += sum(event["kind"] == "malformed_reply" for event in agent["events"])
+        thresholds = {name: agent["options"][name] for name in THRESHOLDS if name in agent["options"]}
+        self.thresholds = self.thresholds or thresholds
+        self.offloads += agent["counters"].get("offloads", 0)
+        self.tokens_saved += agent["counters"].get("tokens_saved", 0)
         self.cut_replies += agent["counters"].get("cut_replies", 0)
         replans = agent["counters"].get("replans", 0)
         self.replans["all"][replans] += 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from hypothesis import given
@@ -19,6 +20,7 @@ from resilisim.policies.llm.agents.rp_react import (
     END_RESULT,
     Query,
     RPReAct,
+    examples_of_tools,
     read_move,
     result_block,
     written,
@@ -29,6 +31,9 @@ from resilisim.policies.llm.run import EpisodeEnded
 from resilisim.policies.llm.tools import ToolSpec
 from resilisim.policies.registry import make_policy
 from resilisim.tool_library import default_library
+from resilisim.tool_library.parameters import check_parameters
+from resilisim.worlds.pages.world import search_library
+from resilisim.worlds.records.tools import records_library
 from tests.guards import no_endless_work
 from tests.policies.llm import helpers
 from tests.policies.llm.helpers import NONSENSE, ScriptedToolbox, executor, planner, spec
@@ -370,6 +375,8 @@ def test_a_long_output_is_stored_whole_for_the_whole_task_and_python_reads_it():
     assert event["details"] == {"tool": "tool_call", "tokens": estimated_tokens(LONG.text)}
     assert played.structure["variables"][0]["name"] == "output_1"
     assert played.counters["python_runs"] == 3
+    spared = estimated_tokens(LONG.text) - estimated_tokens(told.partition("\n\n")[2].partition("<|end")[0])
+    assert played.counters["tokens_saved"] == 3 * spared > 0, "in the three calls that came after it"
     assert "Stored outputs:\n- output_1 (dict, from tool_call)" in played.system(6)
     assert len(played.messages(6)) == 2, "the scratchpad is a new one all the same"
 
@@ -487,3 +494,46 @@ def test_after_a_kill_stored_outputs_are_there_again_and_the_rest_is_gone():
         *(done("b", "Observation: 2"), end("ok")),
     ]
     assert play(script, {"tool_call": [CallResult("w" * 20_000_000)]}, memory_mib=8).answer == "ok"
+
+
+@pytest.mark.parametrize(
+    ("options", "shown"),
+    [
+        ({}, ["reader", "python"]),
+        ({"tool_examples": "none"}, []),
+        ({"examples": "none"}, []),
+        ({"examples": "none", "tool_examples": "all"}, ["reader", "python"]),
+        ({"tool_examples": "python"}, ["python"]),
+        ({"tool_examples": "reader+python"}, ["reader", "python"]),
+    ],
+)
+def test_the_executor_is_shown_an_example_of_each_of_its_tools_that_has_one(options, shown, tmp_path):
+    (tmp_path / "tool_examples.md").write_text(
+        "Example of reader(source: string)\n\nAction: reader\n\nExample of lister()\n\nExample of python(code: text)\n"
+    )
+    tools = (spec("reader"), spec("writer"))
+    policy = RPReAct(ScriptedChatModel([]), tools=tools, templates=str(tmp_path), **options)
+    text = policy.prompts.texts["tool_examples"]
+    specs = [*tools, ToolSpec("python", "Runs code.", {})]
+    listed = examples_of_tools(text, specs, policy.options)
+    assert [example.partition("(")[0] for example in listed] == [f"Example of {name}" for name in shown]
+    assert all("Action: reader" in example for example in listed if "reader" in example)
+
+
+def test_examples_ship_for_every_tool_of_the_worlds_of_the_papers_with_its_parameters():
+    policy = RPReAct(ScriptedChatModel([]))
+    for world_tool in (*records_library(), *search_library()):
+        of_tool = ToolSpec(world_tool.name, world_tool.description, {})
+        (example,) = examples_of_tools(policy.prompts.texts["tool_examples"], [of_tool], policy.options)
+        signature = example.partition("\n")[0]
+        assert all(
+            f"{each.name}{'' if each.required else '?'}: {each.type}" in signature for each in world_tool.parameters
+        )
+        call = re.search(rf"Action: {world_tool.name} (\{{.*\}})", example)
+        assert call is not None
+        assert not check_parameters(world_tool, json.loads(call[1]), "strict")
+
+
+def test_an_example_of_a_tool_that_does_not_exist_is_refused():
+    with pytest.raises(InvalidInputError, match="option tool_examples"):
+        RPReAct(ScriptedChatModel([]), tools=[spec("reader")], tool_examples="raeder")

@@ -34,7 +34,7 @@ from resilisim.policies.llm.given_plan import (
 from resilisim.policies.llm.policy import LlmPolicy
 from resilisim.policies.llm.reading import Finish, Unreadable, excerpt, kept_words, visible
 from resilisim.policies.llm.run import AgentRun
-from resilisim.policies.llm.templates import NO_EXAMPLES
+from resilisim.policies.llm.templates import DEFAULT_EXAMPLES, NO_EXAMPLES
 from resilisim.policies.llm.tools import READ_AS_TEXT, ToolSpec, value_for_code
 from resilisim.provenance import without_surrogates
 from resilisim.sandbox import CodeResult, JsonValue, Sandbox, SandboxLimits
@@ -47,6 +47,9 @@ NOTHING: Final = "(none)"
 LONGEST_RESULT: Final = 8_000  # characters of an executor's answer that the planner is given
 _NAME = re.compile(r"[A-Za-z][\w-]{0,30}\Z")
 _ADDRESS = re.compile(r"\s*([A-Za-z][\w-]{0,30})\s*:\s*")
+
+TOOL_EXAMPLES: Final = "tool_examples"  # the prompt that holds them
+_EXAMPLE = re.compile(r"^Example of (\w+)\(.*$", re.MULTILINE)
 
 BEGIN_QUERY: Final = "<|begin_search_query|>"
 END_QUERY: Final = "<|end_search_query|>"
@@ -93,8 +96,15 @@ class RPReActOptions(AgentOptions):
     subquestions: Annotated[int, Ge(1)] = option(10, "sub-questions in one task")
     executor_steps: Annotated[int, Ge(1)] = option(10, "steps of an executor for one sub-question")
     executors: str = option("all", "all: one with every tool; or NAME:TOOL+TOOL;NAME:TOOL, each with its own")
+    tool_examples: str = option(
+        "default",
+        "few-shot examples of the executor, one for each tool that has one: none, all, TOOL+TOOL; default: all, "
+        "or none with examples=none",
+    )
     offload_tokens: Annotated[int, Ge(1)] = option(1_000, "tokens beyond which an output is stored in a variable")
-    preview_tokens: Annotated[int, Ge(1)] = option(100, "tokens that are shown of an output that is stored")
+    preview_tokens: Annotated[int, Ge(1)] | None = option(
+        100, "tokens that are shown of an output that is stored; none: as many as offload_tokens, the paper's T"
+    )
     offload_tools: str = option("all", "tools whose long outputs are stored: all that return data, or TOOL+TOOL")
     # All that the limits above may take: planner's replies, and executors' steps, each with a second try.
     max_llm_calls: Annotated[int, Ge(1)] = option(
@@ -137,6 +147,7 @@ class RPReAct(LlmPolicy[RPReActOptions]):
         specs = (*_checked_specs(tools), *in_library)
         _team_of(self.options, specs)
         _chosen(read_tools(self.options.offload_tools), specs, "option offload_tools")
+        _check_tool_examples(self.options, specs)
 
     async def play(self, run: AgentRun) -> str | None:
         """Let the planner ask until it gives a final answer."""
@@ -219,15 +230,19 @@ class _Task:
         self._run.count("subquestions")
         asked: dict[str, Any] = {"question": question, "executor": executor, "steps": [], "result": None}
         self._asked.append(asked)
-        outcome = await react_loop(
-            self._run,
-            role=EXECUTOR,
-            system=system,
-            question=question,
-            tools=toolbox,
-            steps=self._options.executor_steps,
-            record=asked["steps"],
-        )
+        try:
+            outcome = await react_loop(
+                self._run,
+                role=EXECUTOR,
+                system=system,
+                question=question,
+                tools=toolbox,
+                steps=self._options.executor_steps,
+                record=asked["steps"],
+            )
+        finally:  # also where the episode ends meanwhile
+            if toolbox.stored:
+                self._run.count("tokens_saved", toolbox.tokens_saved())
         result = excerpt(outcome.result.strip(), LONGEST_RESULT)
         if result:
             self._failures.clear()
@@ -264,15 +279,12 @@ class _Task:
     def _executor_instructions(self, toolbox: ExecutorToolbox) -> str:
         kept = [f"- {stored.name} ({stored.kind}, from {stored.tool})" for stored in self._variables.stored]
         over = [_told(asked, self._options.offload_tokens) for asked in self._asked]
-        examples = [f"example_{spec.name}" for spec in toolbox.specs]  # one for each tool that has one
-        with_examples = self._options.examples != NO_EXAMPLES
+        examples = examples_of_tools(self._prompts.texts[TOOL_EXAMPLES], toolbox.specs, self._options)
         return self._prompts.fill(
             "executor",
             tools=loop_tools(toolbox),
             facts=self._run.facts,
-            examples="\n\n".join(
-                self._prompts.fill(name) for name in examples if with_examples and name in self._prompts.texts
-            ),
+            examples="\n\n".join(examples),
             variables="\n".join(kept) or NOTHING,
             history="\n\n".join(over) or NOTHING,
         )
@@ -292,6 +304,22 @@ class _Task:
         steps = f"You have {self._options.steps - step} more replies."
         turns = self._run.turns_left
         return steps if turns is None else f"{steps} The tools can be used {turns} more times."
+
+
+def examples_of_tools(text: str, specs: Iterable[ToolSpec], options: RPReActOptions) -> list[str]:
+    """Return the executor's examples of tools, those that the options choose.
+
+    Each begins with a line "Example of NAME(...)", and goes to the next one.
+    """
+    choice = options.tool_examples.strip().lower()
+    if choice == NO_EXAMPLES or (choice == DEFAULT_EXAMPLES and options.examples == NO_EXAMPLES):
+        return []
+    chosen = None if choice == DEFAULT_EXAMPLES else read_tools(options.tool_examples)
+    begins = list(_EXAMPLE.finditer(text))
+    ends = [*(begin.start() for begin in begins[1:]), len(text)]
+    by_name = {begin[1]: text[begin.start() : end].strip() for begin, end in zip(begins, ends, strict=True)}
+    names = [spec.name for spec in specs if chosen is None or spec.name in chosen]
+    return [by_name[name] for name in names if name in by_name]
 
 
 def _told(asked: Mapping[str, Any], tokens: int) -> str:
@@ -372,6 +400,7 @@ class ExecutorToolbox:
         self._variables = variables
         self._options = options
         self._preview_of = preview_of
+        self._spared: list[tuple[int, int]] = []  # calls of the model before each output was stored, and tokens less
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> CallResult:
         """Call a tool, or run Python; never raises for what a model wrote."""
@@ -392,6 +421,11 @@ class ExecutorToolbox:
         result = await self._run.tools.call(name, arguments)
         run = str(arguments.get("name")) if name == CALLS_ANY_TOOL else name
         return self._offloaded(name, result) if result.ok and self._is_long(name, run, result.text) else result
+
+    def tokens_saved(self) -> int:
+        """Return the tokens of prompts that stored outputs have saved: each, less its preview, in every later call."""
+        calls = len(self._run.transcript.calls)
+        return sum((calls - before) * tokens for before, tokens in self._spared)
 
     def _may_call(self, name: str) -> bool:
         """Return whether a tool is the executor's; what is nobody's is one of the library, or the tools refuse it."""
@@ -435,12 +469,15 @@ class ExecutorToolbox:
 
     def _offloaded(self, name: str, result: CallResult) -> CallResult:
         """Store a long output and leave its beginning."""
-        variable = self._variables.store(name, result, self._options.preview_tokens)
+        preview = self._options.preview_tokens or self._options.offload_tokens
+        variable = self._variables.store(name, result, preview)
         self.stored.append(variable)
         self._run.note("offload", EXECUTOR, variable.name, tool=name, tokens=variable.tokens)
         self._run.count("offloads")
         self._run.structure["variables"] = [asdict(stored) for stored in self._variables.stored]
-        return CallResult(self._preview_of(variable), progress=result.progress)
+        shown = self._preview_of(variable)
+        self._spared.append((len(self._run.transcript.calls), max(variable.tokens - estimated_tokens(shown), 0)))
+        return CallResult(shown, progress=result.progress)
 
 
 @dataclass(frozen=True, slots=True)
@@ -545,6 +582,12 @@ def _team_of(options: RPReActOptions, specs: Sequence[ToolSpec]) -> dict[str, tu
     """Return the tools of each executor, or raise `InvalidInputError` if one does not exist."""
     team = read_team(options.executors)
     return {name: _chosen(tools, specs, f"option executors, executor {name!r}") for name, tools in team.items()}
+
+
+def _check_tool_examples(options: RPReActOptions, specs: Sequence[ToolSpec]) -> None:
+    """Refuse examples of tools that do not exist."""
+    if options.tool_examples.strip().lower() not in (NO_EXAMPLES, DEFAULT_EXAMPLES):
+        _chosen(read_tools(options.tool_examples), (*specs, PYTHON), "option tool_examples")
 
 
 def _chosen(names: Iterable[str] | None, specs: Sequence[ToolSpec], where: str) -> tuple[ToolSpec, ...]:
