@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Final, Literal
@@ -17,7 +18,7 @@ from resilisim.tasks.task import complexity_of, instance_id_of
 from resilisim.tool_library import Tool, ToolLibrary
 from resilisim.tool_library.names import given_name
 from resilisim.tool_library.tool_schemas import parameters_of
-from resilisim.worlds.base import PAPER_RULES, DoneCall, Grade, ToolError
+from resilisim.worlds.base import PAPER_RULES, DoneCall, Grade, ReferenceCall, ToolError
 from resilisim.worlds.pages.world import grade_answer
 
 NAME: Final = "mcp"
@@ -47,7 +48,7 @@ class AskedQuestion:
     answers: tuple[str, ...] = ()
     form: Literal["one", "list"] = "one"
     tools: tuple[str, ...] = ()
-    reference: tuple[Mapping[str, Any], ...] = ()
+    reference: tuple[ReferenceCall, ...] = ()
 
 
 class McpWorld:
@@ -102,7 +103,7 @@ class McpWorld:
         return tuple(self._task(number, question) for number, question in enumerate(self._questions, start=1))
 
     def _task(self, number: int, asked: AskedQuestion) -> Task:
-        reference = [dict(call) for call in asked.reference] or [{"tool": tool} for tool in asked.tools]
+        reference = list(asked.reference) or [ReferenceCall(tool) for tool in asked.tools]
         if not reference:
             names = self.library.names
             if len(names) != 1:
@@ -110,8 +111,8 @@ class McpWorld:
                     f"{self.name}, question {number}: the servers have {count_of(len(names), 'tool')}: expected "
                     '"tools": [...] beside the question, those that a solution calls, by which V* is computed'
                 )
-            reference = [{"tool": name} for name in names]
-        tools = [str(call.get("tool")) for call in reference]
+            reference = [ReferenceCall(name) for name in names]
+        tools = [call.tool for call in reference]
         description = f"{asked.question}\n\n{_ASKED_OF[asked.form]}"
         outputs = {"answer": asked.form}
         required = tuple(dict.fromkeys(tools))
@@ -131,7 +132,7 @@ class McpWorld:
                 "scoring": "hotpotqa",
                 "answers": ["; ".join(asked.answers) if asked.form == "list" else "".join(asked.answers[:1])],
                 "right": list(asked.answers),
-                "reference": [{"parameters": {}, **call} for call in reference],
+                "reference": [asdict(call) for call in reference],
                 "split": split_of((instance_id,)),
             },
             original_description=description,
@@ -159,13 +160,14 @@ class McpWorkspace:
 
     def __init__(self, servers: ServerFunctions, names: Mapping[str, str]) -> None:
         self._servers, self._names = servers, names
-        self._is_open = False
+        self._stack: ExitStack | None = None
 
     def call(self, tool: str, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
         """Call a tool and return its structured content, or its text under "text"; an error result is a ToolError."""
-        if not self._is_open:
-            self._servers.__enter__()
-            self._is_open = True
+        if self._stack is None:
+            with ExitStack() as opening:
+                opening.enter_context(self._servers)
+                self._stack = opening.pop_all()
         if tool not in self._names:
             raise ToolError("NOT_FOUND", str(unknown_name("tool", tool, self._names)))
         try:
@@ -178,9 +180,8 @@ class McpWorkspace:
 
     def close(self) -> None:
         """End the servers."""
-        if self._is_open:
-            self._servers.__exit__(None, None, None)
-            self._is_open = False
+        if self._stack is not None:
+            self._stack.close()
 
 
 def _questions_in(path: Path) -> list[AskedQuestion]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from resilisim.evaluation.episode.record import EpisodeRecord
-from resilisim.evaluation.episode.texts import has_agent_texts, opened_if_whole
+from resilisim.evaluation.episode.texts import opened_if_whole
 from resilisim.evaluation.extraction_judge import (
     AGENT,
     DEFAULT_THETAS,
@@ -47,6 +47,7 @@ class Calibration:
         # By agent without its threshold, and by threshold
         self._played: dict[Player, dict[float, _Played]] = {}
         self.in_pieces: set[str] = set()  # questions of which an output was read in pieces
+        self._num_unread = 0  # episodes whose texts are not there, or make no sense
 
     def add(self, player: Player, record: EpisodeRecord) -> None:
         """Take in one episode of an agent."""
@@ -56,20 +57,26 @@ class Calibration:
         extractions = [event for event in agent["events"] if event["kind"] == "extraction"]
         if any(event["details"].get("pieces", 1) > 1 for event in extractions):
             self.in_pieces.add(record["instance_id"])
+        if not agent["options"].get("entities", True):
+            return
         whole, _ = opened_if_whole(record)
-        if not agent["options"].get("entities", True) or not has_agent_texts(whole):
+        try:
+            theta = agent["options"]["theta"]
+            entities = self._judge.judged(whole)
+            courses = {limit: course_at(whole, limit) for limit in DEFAULT_THETAS}
+        except (LookupError, TypeError, ValueError, AttributeError):  # one is not worth all the others
+            self._num_unread += 1
             return
         family = player._replace(agent=without_theta(player.agent))
-        theta = agent["options"]["theta"]
         played = self._played.setdefault(family, {}).setdefault(theta, _Played(player))
-        played.entities += self._judge.judged(whole)
-        courses = {limit: course_at(whole, limit) for limit in DEFAULT_THETAS}
+        played.entities += entities
         played.courses.append((self._answers.score_of(record), courses))
 
     def tables(self, published: Sequence[Sequence[Any]]) -> Iterator[PaperTable]:
         """Yield precision and recall by theta, and success by theta; nothing if KPI-Chain has not played."""
         if not self._played:
             return
+        unread = (f"Left out: {self._num_unread:,} episodes whose texts are not kept.",) if self._num_unread else ()
         names = self._answers.name_columns
         rows = []
         for family, by_theta in self._played.items():
@@ -100,6 +107,7 @@ class Calibration:
                     "Read off what was found, accepted or not, with the lowest theta that was played. Right is what "
                     "stands in the sentences on which the answer rests; of final answers, what is scored as right."
                 ),
+                *unread,
                 *notes_of(KPI_CHAIN),
             ),
         )

@@ -164,6 +164,7 @@ def test_whoever_reads_tasks_starts_nothing_and_refusals_say_what_was_expected(t
         ([], 'holds no question: expected "questions"'),
         ([{"question": "?", "form": "turns"}], "question 1.*form"),
         ([{"ask": "?"}], "question 1.*'ask'"),
+        ([{"question": "?", "reference": [{"tol": "add"}]}], "question 1.*reference"),
     ]
     for number, (questions, problem) in enumerate(refused):
         folder = tmp_path / str(number)
