@@ -222,6 +222,12 @@ def test_no_code_that_a_folder_names_is_loaded(folder, tmp_path):
     run.manifest["arguments"]["environment"]["world"] = "antigravity:world"
     assert "no world of this package" in shown_episode(run, record, None).problem
     assert "antigravity" not in sys.modules
+    touched = tmp_path / "touched"
+    server = {"command": sys.executable, "args": ["-c", f"open({str(touched)!r}, 'w')"]}
+    (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": {"x": server}}), encoding="utf-8")
+    run.manifest["arguments"]["environment"]["world"] = f"mcp:{tmp_path / 'mcp.json'}?Who?"
+    assert "or starts programs" in shown_episode(run, record, None).problem
+    assert not touched.exists()
 
 
 def test_runs_are_filtered_by_words_agents_and_state_in_the_address(folder):
