@@ -80,6 +80,13 @@ def not_repeated(place: int, now: str | None, before: str | None, agent: str = "
     )
 
 
+def difference_to(
+    sent: Sequence[str | None], place: int, text: str | None, agent: str = "the agent"
+) -> NotRepeatedError | None:
+    """Return the refusal of a message that is another one than was sent in its place; None of one that is the same."""
+    return not_repeated(place, text, sent[place], agent) if place < len(sent) and text != sent[place] else None
+
+
 def tells_the_end(error: BaseException) -> bool:
     """Return whether what was raised comes of `EpisodeEnded` alone: frameworks raise errors of their own from it.
 
@@ -416,11 +423,11 @@ class Session:
         """Send what is sent while nobody else can: whoever waited for that may find the episode over, or closed."""
         if self.ended:
             raise EpisodeEnded(self.reply)
-        place = len(self.sent)
-        if place < len(self._sent_before) and text != self._sent_before[place]:
+        differs = difference_to(self._sent_before, len(self.sent), text)
+        if differs is not None:
             if self._must_repeat:
-                self.broken = not_repeated(place, text, self._sent_before[place])
-                raise self.broken
+                self.broken = differs
+                raise differs
             self._step(None, lambda: self._env.lose(PLAYED_OTHERWISE))
             raise EpisodeEnded(self.reply)
         if message is None or text is None:

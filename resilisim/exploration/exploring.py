@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
@@ -148,7 +148,6 @@ class Exploring:
         prompt: Prompt type.
         seed: Whose words the tools say.
         limits: Where to stop.
-        make_branch: Makes the branches, from results and what chooses those behind them.
     """
 
     def __init__(
@@ -158,10 +157,8 @@ class Exploring:
         prompt: str,
         seed: int,
         limits: ExplorationLimits,
-        make_branch: Callable[..., Branch] = Branch,
     ) -> None:
         self._policy, self._task, self._prompt, self._limits = policy, task, prompt, limits
-        self._make_branch = make_branch
         self._frontier, self._played, self._drawn = Frontier(), Played(), Played()
         self._to_draw: Iterator[Unplayed] | None = None
         self._share = 0.0  # weight of each that is drawn
@@ -185,14 +182,14 @@ class Exploring:
         """Return the episode to play next; None when the limits are reached, or nothing is left."""
         if self._to_draw is None and self._is_to_be_played():
             unplayed = self._frontier.pop()
-            branch = self._make_branch(unplayed.results)
+            branch = Branch(unplayed.results)
         else:
             if self._to_draw is None:
                 self._to_draw = self._draws()
             drawn = next(self._to_draw, None)
             if drawn is None:
                 return None
-            unplayed, branch = drawn, self._make_branch(drawn.results, self._by_weight)
+            unplayed, branch = drawn, Branch(drawn.results, self._by_weight)
         self._play = Play(len(self._played), unplayed, branch)
         return self._play
 

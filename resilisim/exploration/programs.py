@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from resilisim.envs.session import not_repeated
 from resilisim.errors import MAX_COUNT, InvalidInputError
 from resilisim.evaluation.episode.play import on_branch
 from resilisim.evaluation.episode.record import EpisodeRecord
@@ -22,39 +21,10 @@ from resilisim.injection.functions import Injected
 from resilisim.injection.injected_episode import PROMPT_TYPE
 from resilisim.injection.program import Functions, Program
 from resilisim.provenance import content_hash, encode_json_line
-from resilisim.simulator.draws import Branch
-from resilisim.simulator.messages import Message
-from resilisim.simulator.outcomes import Errors, Failure
-from resilisim.simulator.problem import Problem
-from resilisim.simulator.rulebook.dynamics import Draw
-from resilisim.simulator.state import TURNS_USED, EpisodeState
 from resilisim.tables.table import Table
 
 # Options of `inject` that mean nothing here: every result is played, and what is played is returned.
 _NOT_HERE: Final = ("force", "record")
-
-
-@dataclass(slots=True)
-class _CallsAgain(Branch):
-    """A branch on which a program has to make the same calls as before.
-
-    Attributes:
-        sent: The calls, as records hold them.
-        refusal: What to say of one that is another.
-    """
-
-    sent: Sequence[str | None] = ()
-    refusal: InvalidInputError | None = field(default=None, init=False)
-
-    def draw(
-        self, problem: Problem, state: EpisodeState, tool: int, message: Message, key: tuple[int, int], errors: Errors
-    ) -> tuple[Draw, Failure | None]:
-        """Return what a call brings (`Draws.draw`)."""
-        place = state.counters[TURNS_USED]
-        if place < len(self.sent) and message.text != self.sent[place]:
-            self.refusal = not_repeated(place, message.text, self.sent[place], "the program")
-            raise self.refusal
-        return Branch.draw(self, problem, state, tool, message, key, errors)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,15 +149,12 @@ class _Branches:
         until: Callable[[float, float, float], bool] | None,
     ) -> None:
         self._program, self._until = program, until
-        self.exploring = Exploring(program.settings.name, PROMPT_TYPE, PROMPT_TYPE, seed, limits, _CallsAgain)
+        self.exploring = Exploring(program.settings.name, PROMPT_TYPE, PROMPT_TYPE, seed, limits)
 
     def play(self) -> Iterator[EpisodeRecord | None]:
         """Play until enough is known; yield each record of a branch of its own, None for one that was drawn."""
         while (play := self.exploring.next()) is not None:
-            branch = play.branch
-            if isinstance(branch, _CallsAgain):
-                branch.sent = play.sent
-            record = self._program.play(branch)
-            yield on_branch(record, branch) if self.exploring.enter(record) else None
+            record = self._program.play(play.branch, sent=play.sent)
+            yield on_branch(record, play.branch) if self.exploring.enter(record) else None
             if self._until is not None and self._until(*self.exploring.bracket, record["optimum"]):
                 break

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final, get_args
 
 from resilisim.envs.manners import ANSWERED, Manner
-from resilisim.envs.session import EpisodeEnded
+from resilisim.envs.session import EpisodeEnded, NotRepeatedError, difference_to
 from resilisim.errors import ExactLimitError, Fault, InvalidInputError, StoreError, count_of, one_line, unknown_name
 from resilisim.evaluation.episode.attribution import loss_label, totals_of, worth_of
 from resilisim.evaluation.episode.record import (
@@ -112,6 +112,7 @@ class InjectionSettings:
     wait: bool = False  # whether calls really take the time that the law says
     manners: Mapping[str | None, Manner] = field(default_factory=dict, hash=False)  # of failures, by code
     draws: Draws | None = field(default=None, hash=False)  # where they come from, if not from the key
+    sent: tuple[str | None, ...] = ()  # what a program that is explored has to send again, as records hold it
 
     def with_dependencies(self, tools: Mapping[str, Tool]) -> list[Tool]:
         """Return the tools, each with what it depends on, and with the errors that the law draws if it says which."""
@@ -227,7 +228,7 @@ class InjectedEpisode:
         self._given_up: dict[int, InjectedCall] = {}
         self.score: dict[str, Any] | None = None
         self.record: EpisodeRecord | None = None
-        self._broken: StoreError | None = None
+        self._broken: StoreError | NotRepeatedError | None = None
         self._is_own = folder is None and settings.directory is not None
         self._folder = InjectionFolder(settings.directory) if self._is_own and settings.directory else folder
         self._index, self._manifest, self._calls, self._num_drawn = 0, "", 0, 0
@@ -315,6 +316,9 @@ class InjectedEpisode:
         """
         if not self.has_goal and self._state.turns_used == self._settings.turns:
             self._begin_law()
+        if self._settings.sent:
+            self._broken = difference_to(self._settings.sent, len(self._steps), message.text, "the program")
+            self._check_open()
         before = self._state
         event = self._episode.draw(message)
         return event, self._judged(before, event, veto) if self.has_goal else None

@@ -98,8 +98,8 @@ class Program:
             **changes: Settings that are others this time, such as `seed`.
 
         Raises:
-            Exception: What the program raises and nobody can say it is its own fault, what its draws have refused, or
-                what `reset` or the check of the end state has raised.
+            Exception: What the program raises and nobody can say it is its own fault, that it does not
+                repeat what it has sent (`sent`), or what `reset` or the check of the end state has raised.
         """
         if self.reset is not None:
             self.reset()
@@ -114,9 +114,6 @@ class Program:
                     _run_to_its_end(_awaited(answer))
         except (Exception, SystemExit) as error:
             raised = error
-        refusal = getattr(draws, "refusal", None)
-        if refusal is not None:
-            raise refusal
         try:
             return tools.record()
         except ResiliSimError as error:
