@@ -134,9 +134,9 @@ def tables(
 ) -> None:
     """Make the tables of the KPI-Chain and RP-ReAct papers from runs on pages or records, published figures beside.
 
-    Runs on pages (pages-v1, HotpotQA, LOFT) give table 1 and figures 3 and 4 of KPI-Chain, its ablations, latency and
-    calls by component, gain by hops, and precision, recall and success by the confidence threshold; runs on records
-    (records-v1, ToolQA) give tables 1 to 3 of RP-ReAct.
+    Runs on pages (pages-v1, HotpotQA, LOFT) or tools of MCP servers give table 1 and figures 3 and 4 of KPI-Chain, its
+    ablations, latency and calls by component, gain by hops, and precision, recall and success by the confidence
+    threshold; runs on records (records-v1, ToolQA) give tables 1 to 3 of RP-ReAct.
     """
     with error_console().status("reading episodes"):
         made = paper_tables(directories)

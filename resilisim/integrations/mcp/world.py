@@ -40,6 +40,8 @@ class AskedQuestion:
         form: "one" or "list".
         tools: Tools that a solution calls, in order, by which V* is computed; the only one, where the servers have one.
         reference: A whole solution in place of that: calls with their parameters.
+        evidence: Sentences of what the tools return on which the answer rests; by them `runs tables` says whether what
+            KPI-Chain extracts is right.
     """
 
     __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
@@ -49,6 +51,7 @@ class AskedQuestion:
     form: Literal["one", "list"] = "one"
     tools: tuple[str, ...] = ()
     reference: tuple[ReferenceCall, ...] = ()
+    evidence: tuple[str, ...] = ()
 
 
 class McpWorld:
@@ -76,6 +79,11 @@ class McpWorld:
         self.name = f"{NAME}:{path}"
         self._servers = read_configuration(file)
         self._questions = [AskedQuestion(asked.strip())] if mark else _questions_in(Path(file))
+
+    @property
+    def starts_for_tasks(self) -> bool:
+        """Whether the tools have to be listed before it is known what the tasks are."""
+        return not all(asked.tools or asked.reference for asked in self._questions)
 
     @cached_property
     def library(self) -> ToolLibrary:
@@ -134,6 +142,7 @@ class McpWorld:
                 "right": list(asked.answers),
                 "reference": [asdict(call) for call in reference],
                 "split": split_of((instance_id,)),
+                **({"evidence": [list(asked.evidence)]} if asked.evidence else {}),
             },
             original_description=description,
         )

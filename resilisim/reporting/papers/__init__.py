@@ -23,12 +23,14 @@ from resilisim.reporting.papers.calibration import Calibration
 from resilisim.reporting.papers.kpi_chain import benchmark_of, benchmark_score, kpi_chain_tables
 from resilisim.reporting.papers.rp_react import domain_of, rp_react_tables
 from resilisim.reporting.papers.table import KPI_CHAIN, RP_REACT, PaperTable
+from resilisim.worlds import load_world
 
 PAPER_OF_WORLD: Final[Mapping[str, str]] = {
     "pages-v1": KPI_CHAIN,
     "pages": KPI_CHAIN,
     "hotpotqa": KPI_CHAIN,
     "loft": KPI_CHAIN,
+    "mcp": KPI_CHAIN,
     "records-v1": RP_REACT,
     "records": RP_REACT,
     "toolqa": RP_REACT,
@@ -38,7 +40,7 @@ PAPER_OF_WORLD: Final[Mapping[str, str]] = {
 def paper_tables(directories: Sequence[Path | str]) -> list[PaperTable]:
     """Return the tables of the paper that was measured in a world like that of the runs, published figures beside.
 
-    Of KPI-Chain (`pages-v1`, HotpotQA, LOFT): table 1, figures 3 and 4, latency and shares of calls (5.2, D.1),
+    Of KPI-Chain (`pages-v1`, HotpotQA, LOFT, `mcp`): table 1, figures 3 and 4, latency and shares of calls (5.2, D.1),
     ablations (5.4), gain and cost by hops (D.2), and precision, recall and success by the confidence threshold (C.1).
     Of RP-ReAct (`records-v1`, ToolQA): tables 1 to 3.
 
@@ -102,8 +104,9 @@ def paper_tables(directories: Sequence[Path | str]) -> list[PaperTable]:
 
 
 def _judge_in(world: str) -> ExtractionJudge | None:
-    """Return who knows the questions of a world; None if its files are not there any more."""
+    """Return who knows the questions of a world; None if its files are not there, or it would have to be started."""
     try:
-        return ExtractionJudge(world)
+        is_there = not getattr(load_world(world), "starts_for_tasks", False)
+        return ExtractionJudge(world) if is_there else None
     except InvalidInputError:
         return None

@@ -25,6 +25,7 @@ BENCHMARKS: Final[Mapping[str, str]] = {
     "conversation": "TopiOCQA",
 }
 
+OWN: Final = "own questions"  # over tools of one's own
 MOST_REPLANS: Final = 3  # that figure 3b tells apart
 
 
@@ -40,19 +41,17 @@ def kpi_chain_tables(
         calibration: What it says of each episode.
     """
     figures = published["kpi-chain"]
-    benchmarks = [
-        benchmark
-        for benchmark in dict.fromkeys(BENCHMARKS.values())
-        if any(key[2] == benchmark for key in answers.scores)
-    ]
-    columns = tuple(dict.fromkeys(BENCHMARKS.values()))
+    of_paper = tuple(dict.fromkeys(BENCHMARKS.values()))
+    benchmarks = [each for each in (*of_paper, OWN) if any(key[2] == each for key in answers.scores)]
+    own = (OWN,) if OWN in benchmarks else ()
+    columns = (*of_paper, *own)
     rows = []
     for player in answers.players:
         rates = [answers.rate(player, "", column) for column in columns]
-        known = [rate.value for rate in rates if rate is not None]
-        mean = statistics.fmean(known) if len(known) == len(columns) else None
+        known = [rate.value for rate in rates[: len(of_paper)] if rate is not None]
+        mean = statistics.fmean(known) if len(known) == len(of_paper) else None
         rows.append(PaperRow(answers.names(player), (*rates, mean)))
-    rows += [answers.published(row[:2], row[2:]) for row in figures["success"]]
+    rows += [answers.published(row[:2], (*row[2:-1], *[None] * len(own), row[-1])) for row in figures["success"]]
     sizes = {
         benchmark: len({task for key, of in answers.scores.items() if key[2] == benchmark for task in of})
         for benchmark in columns
@@ -180,9 +179,9 @@ def _ranges(answers: Answers, figures: Sequence[Sequence[Any]], columns: Sequenc
 
 
 def benchmark_of(record: EpisodeRecord, is_quest: bool) -> str:
-    """Return to which benchmark of the paper an episode's question belongs."""
+    """Return to which benchmark of the paper an episode's question belongs; `OWN` for any other one."""
     kind = "sets" if is_quest and record["task_type"] == "list" else record["task_type"]
-    return BENCHMARKS[kind]
+    return BENCHMARKS.get(kind, OWN)
 
 
 def benchmark_score(record: EpisodeRecord) -> float:

@@ -13,7 +13,7 @@ from resilisim.tables.table import SIGNED
 
 AGENT, REACT, PLAN_EXECUTE = "kpi-chain", "react", "plan-and-execute"
 SWITCHES: Final = ("entities", "replanning", "memory")  # what an ablation turns off
-RATIOS: Final = ",.2f"
+RATIOS, WHOLE = ",.2f", ",.0f"
 # D.1's parts of the calls of models. What tests and remembers is code here, and a tool is called without a model.
 PARTS: Final[Mapping[str, tuple[str, ...]]] = {
     "planning": ("planner", "replanner"),
@@ -48,7 +48,7 @@ def ablation_table(answers: Answers, published: Sequence[Sequence[Any]]) -> Iter
         answers.name_columns,
         ("success", "difference", "calls", "tokens per call", "tokens", "replans"),
         tuple(rows),
-        form=(SHARES, SIGNED, COUNTS, COUNTS, COUNTS, RATIOS),
+        form=(SHARES, SIGNED, COUNTS, WHOLE, WHOLE, RATIOS),
         notes=(
             (
                 "The paper takes Plan-and-Execute for the agent without entities, and the tokens per call of ReAct for "

@@ -13,6 +13,7 @@ from resilisim.cli.main import main
 from resilisim.errors import InvalidInputError
 from resilisim.evaluation import evaluate
 from resilisim.policies.registry import LLM_POLICIES
+from resilisim.reporting import paper_tables
 from resilisim.worlds import ToolError, load_world
 from resilisim.worlds.base import WorldFailed
 from tests.policies.llm.helpers import answer_task, extraction, plan_of, reasoning, ref, tool_task
@@ -25,6 +26,7 @@ QUESTION = {
     "question": "Which office did the star of the film hold later?",
     "answers": [OFFICE, "mayor"],
     "tools": ["library_search", "library_search"],
+    "evidence": ["The Paper Lantern (1950) stars Ada Quill.", "Ada Quill later was mayor of Brindle."],
 }
 
 
@@ -98,6 +100,15 @@ def test_kpi_chain_from_the_command_line(library: str, tmp_path: Path, capsys: p
     (record,) = map(json.loads, (out / "episodes.jsonl").read_text(encoding="utf-8").splitlines())
     assert record["answer"] == OFFICE
     assert [step["tool"] for step in record["steps"] if step["kind"] == "execute"] == ["library_search"] * 2
+    # KPI-Chain's threshold can be chosen by questions of one's own.
+    tables = {table.name: table for table in paper_tables([out])}
+    points = {row.names[2:]: row.values for row in tables["Section C.1"].rows if not row.is_published}
+    for theta in ("0.5", "0.9"):
+        there, accepted, precision, recall = points["extractor", theta]
+        assert (there, accepted, precision.value, recall.value) == (2, 2, 1.0, 1.0)
+    assert points["reasoner", "0.9"][:2] == (1, 1)
+    assert tables["Table 1"].rows[0].values[5].value == 1.0
+    assert tables["Table 1"].columns[5:] == ("own questions", "average")
     assert record["score"]["grade"] == {"correct": True, "score": 1.0, "criteria": {"exact_match": True, "f1": 1.0}}
 
 
@@ -194,3 +205,11 @@ def test_a_question_on_the_command_line(tmp_path: Path) -> None:
     several = load_world(f"{configured(tmp_path, 'adding_server.py')}?Who?")
     with pytest.raises(InvalidInputError, match=r'the servers have 3 tools: expected "tools"'):
         several.tasks()
+    # Whoever makes tables of a run starts none of its servers.
+    Path(world.removeprefix("mcp:")).unlink()
+    (tmp_path / "mcp.json").write_text(
+        json.dumps({"mcpServers": {"own": {"command": "no-such-command-here"}}}), encoding="utf-8"
+    )
+    load_world.cache_clear()
+    table, *_ = paper_tables([tmp_path / "run"])
+    assert "Without sections C.1 and D.2: the questions of this world are not there." in table.notes
