@@ -169,9 +169,7 @@ def enhance_tools(
             rich_help_panel=options.MODEL_PANEL,
         ),
     ],
-    out: Annotated[
-        Path | None, typer.Option(help="Library file to write; standard output if left out.", dir_okay=False)
-    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Library file to write.", dir_okay=False)] = None,
     reach: ChatModelSettings,
     wanted: EnhancementOptions,
     dry_run: Annotated[
@@ -185,20 +183,28 @@ def enhance_tools(
     ] = None,
     environment: EnvironmentSettings,
     library: options.LibraryOption = None,
+    as_json: options.JsonFlag = False,
 ) -> None:
     """Let a language model word tools so that a search tells them apart; what they mean stays (extra `llm`).
 
     Only descriptions, differentiators and keywords change, and the original ones stay in `metadata.enhancement`. A tool
     that the model does not get right stays as it was. Stopped, the same command takes what was answered from the cache.
     """
+    if out is None and not dry_run:
+        raise InvalidInputError("option --out is missing: expected the file to write (only --dry-run needs none)")
     tools = options.load(library)
-    if dry_run:
+    if dry_run or out is None:
         writer = ToolWriter(tools, environment.retriever(tools))
-        prompts = [estimated_prompt_tokens(wanted.request(writer.question(tool))) for tool in tools]
-        note(
-            f"{len(tools)} calls if each first answer can be used, at most {len(tools) * (1 + wanted.re_asks)}; "
-            f"about {sum(prompts):,} prompt tokens and at most {len(tools) * wanted.max_tokens:,} of answers"
-        )
+        tokens = sum(estimated_prompt_tokens(wanted.request(writer.question(tool))) for tool in tools)
+        forecast = {
+            "tools": len(tools),
+            "calls": len(tools),
+            "most_calls": len(tools) * (1 + wanted.re_asks),
+            "prompt_tokens_estimate": tokens,
+            "most_completion_tokens": len(tools) * wanted.max_tokens,
+        }
+        rows = [[name.replace("_", " "), count] for name, count in forecast.items()]
+        answer(as_json, forecast, Table.of_values("nothing was asked", ["if each first answer can be used", ""], rows))
         return
     chat = make_chat_model(model, reach, ResponseCache(default_cache_dir() / "chat" if cache is None else cache))
 
@@ -219,14 +225,13 @@ def enhance_tools(
     with Progressing("asking the model", len(tools)) as progress:
         result = asyncio.run(made(progress))
     _write(result.library.to_json(), out)
-    counts = result.to_mapping()
-    note(f"{counts['enhanced']} of {len(tools)} tools have new texts" + ("" if out is None else f", in {out}"))
-    for kind, count in result.refusals.items():
-        note(f"{count} as they were: {kind.replace('_', ' ')}")
-    note(
-        f"found first by what they are for: {result.first_before} before, {result.first_after} after; "
-        f"lead over the nearest other tool: {result.margin_before:.3f} before, {result.margin_after:.3f} after"
-    )
+    counts = {"file": str(out), **result.to_mapping()}
+    rows = [["new texts", counts["enhanced"], ""]]
+    rows += [["as it was", count, kind.replace("_", " ")] for kind, count in result.refusals.items()]
+    first = f"found first by what they are for: {result.first_before} before, {result.first_after} after"
+    lead = f"lead over the nearest other tool: {result.margin_before:.3f} before, {result.margin_after:.3f} after"
+    notes = [first, lead, f"wrote {out}; next: resilisim tools list --library {out}"]
+    answer(as_json, counts, Table.of_values(f"{len(tools)} tools", ["", "tools", "reason"], rows), notes=notes)
 
 
 @app.command("search")

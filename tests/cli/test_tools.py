@@ -123,14 +123,17 @@ def test_a_model_words_tools_anew_and_the_same_command_takes_its_answers_from_th
     with LoopbackServer(answers) as endpoint:
         reached = ("--model", "openai:small", "--base-url", endpoint.base_url, "--cache", tmp_path / "cache")
         enhance = ("tools", "enhance", *reached, "--library", library, "--search", "lexical", "--out", out)
-        assert "6 calls if each first answer can be used, at most 12" in command(*enhance, "--dry-run").err
+        forecast = command(*enhance, "--dry-run", "--json").json()
+        assert (forecast["calls"], forecast["most_calls"]) == (6, 12)
+        assert "option --out is missing" in command(*enhance[:-2]).refusal()
         assert endpoint.num_requests == 0
         first = command(*enhance)
         num_asked = endpoint.num_requests
         written = out.read_bytes()
-        assert "5 of 6 tools have new texts, in" in first.err
-        assert "1 as they were: not json" in first.err
-        command(*enhance)
+        assert "not json" in first.out
+        assert "found first by what they are for" in first.err
+        again = command(*enhance, "--json").json()
+        assert (again["enhanced"], again["refusals"]) == (5, {"not_json": 1})
         assert (endpoint.num_requests, out.read_bytes()) == (num_asked, written)
     assert [tool.differentiation_enhanced for tool in load_library(out)] == [False, *[True] * 5]
 
