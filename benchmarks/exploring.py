@@ -74,7 +74,9 @@ class Cost(NamedTuple):
 def tasks_by_size() -> dict[int, list[Task]]:
     """Return the first tasks of the benchmark that require each number of tools."""
     return {
-        size: [task for task in benchmark_tasks() if len(task.required_tools) == size][:TASKS_OF_EACH_SIZE]
+        size: [task for task in benchmark_tasks("benchmark-v1") if len(task.required_tools) == size][
+            :TASKS_OF_EACH_SIZE
+        ]
         for size in SIZES
     }
 

@@ -36,7 +36,7 @@ import json, time
 from resilisim.tasks.benchmark import benchmark_tasks
 from resilisim.workflows import ExactPlanner
 
-tasks = list({task.required_tools: task for task in benchmark_tasks()}.values())
+tasks = list({task.required_tools: task for task in benchmark_tasks("benchmark-v1")}.values())
 planner = ExactPlanner()
 started = time.perf_counter()
 for task in tasks:
@@ -47,7 +47,7 @@ print(json.dumps({"seconds": time.perf_counter() - started, "lists": len(tasks)}
 
 def measure(long: bool) -> list[Measurement]:
     """Value the plans of every planner, and flawed ones, and time planning."""
-    tasks = benchmark_tasks()
+    tasks = benchmark_tasks("benchmark-v1")
     problems = [build_problem(LIBRARY, task.required_tools) for task in tasks]
     optimum = np.array([start_optimum(problem) for problem in problems])
     path, limited = (_followed(ExactPlanner(limits=limits), tasks) for limits in (False, True))

@@ -16,7 +16,7 @@ from typing import Any
 from resilisim.envs.workflow.context import SCHEMA as SIMILARITY_SCHEMA
 from resilisim.envs.workflow.context import retrieved_scores, similarity_file
 from resilisim.provenance import canonical_json, content_hash, package_versions
-from resilisim.tasks.benchmark import BENCHMARK_SEED, BENCHMARKS, benchmark_file, benchmark_tasks
+from resilisim.tasks.benchmark import BENCHMARK_SEED, BENCHMARK_VERSION, BENCHMARKS, benchmark_file, benchmark_tasks
 from resilisim.tasks.generation import DEFAULT_COUNT, generate_tasks
 from resilisim.tasks.searches import NOT_SHOWN, all_searches_needed, searches_file
 from resilisim.tasks.searches import SCHEMA as SEARCHES_SCHEMA
@@ -28,8 +28,6 @@ from resilisim.worlds.records.contents import Recipe
 from resilisim.worlds.records.world import DATA_FILE as RECORDS_FILE
 from resilisim.worlds.records.world import RECORDS_VERSION, records_lines
 
-VERSION = "benchmark-v2"  # what the recipe makes; the version before ships as it was made
-
 
 def benchmark_lines() -> bytes:
     """Generate the JSON Lines of the benchmark by its recipe."""
@@ -39,7 +37,7 @@ def benchmark_lines() -> bytes:
 def searches_table() -> bytes:
     """Compute the numbers of searches of the benchmark, the default library and the default model."""
     library = default_library()
-    found = all_searches_needed(benchmark_tasks(VERSION), library, default_retriever(library).search_many)
+    found = all_searches_needed(benchmark_tasks(), library, default_retriever(library).search_many)
     numbers = "".join(NOT_SHOWN if searches.fewest is None else str(searches.fewest) for searches in found)
     return _header(SEARCHES_SCHEMA, library, numbers.encode(), searches=numbers)
 
@@ -47,7 +45,7 @@ def searches_table() -> bytes:
 def similarity_table() -> bytes:
     """Compute the similarities of the benchmark, the default library and the default model: a header, then int16."""
     library = default_library()
-    scores = retrieved_scores(library, tuple(task.description for task in benchmark_tasks(VERSION)))
+    scores = retrieved_scores(library, tuple(task.description for task in benchmark_tasks()))
     payload = scores.astype("<i2").tobytes()
     return _header(SIMILARITY_SCHEMA, library, payload, shape=list(scores.shape)) + payload
 
@@ -61,7 +59,7 @@ def _header(schema: str, library: ToolLibrary, payload: bytes, **more: Any) -> b
     """Return the line of JSON that says what the numbers in a payload were computed from."""
     header = {
         "schema": schema,
-        "benchmark": BENCHMARKS[VERSION],
+        "benchmark": BENCHMARKS[BENCHMARK_VERSION],
         "library": library.content_hash,
         "model": f"{DEFAULT_MODEL_PACKAGE}=={package_versions([DEFAULT_MODEL_PACKAGE])[DEFAULT_MODEL_PACKAGE]}",
         "sha256": content_hash(payload),
@@ -72,11 +70,14 @@ def _header(schema: str, library: ToolLibrary, payload: bytes, **more: Any) -> b
 
 # Each with the file that holds it, and what computes it.
 SHIPPED: Mapping[str, tuple[Path, Callable[[], bytes]]] = {
-    "benchmark": (Path(str(resources.files("resilisim.tasks") / benchmark_file(VERSION))), benchmark_lines),
+    "benchmark": (Path(str(resources.files("resilisim.tasks") / benchmark_file(BENCHMARK_VERSION))), benchmark_lines),
     "records": (Path(str(resources.files("resilisim.worlds.records") / RECORDS_FILE)), records_set),
-    "searches": (Path(str(resources.files("resilisim.tasks") / searches_file(VERSION))), searches_table),
+    "searches": (Path(str(resources.files("resilisim.tasks") / searches_file(BENCHMARK_VERSION))), searches_table),
     "pages": (Path(str(resources.files("resilisim.worlds.pages") / PAGES_FILE)), pages_lines),
-    "similarity": (Path(str(resources.files("resilisim.envs.workflow") / similarity_file(VERSION))), similarity_table),
+    "similarity": (
+        Path(str(resources.files("resilisim.envs.workflow") / similarity_file(BENCHMARK_VERSION))),
+        similarity_table,
+    ),
 }
 
 

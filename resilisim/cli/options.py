@@ -20,7 +20,7 @@ from resilisim.options import OUTPUT_GROUP, OptionField, options_of
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import BENCHMARK_VERSION, version_of
 from resilisim.tasks.benchmark import find_task as find_benchmark_task
-from resilisim.tasks.sources import read_tasks, sample_tasks, task_count
+from resilisim.tasks.sources import benchmark_part, read_tasks, sample_tasks
 from resilisim.tasks.task import SPLITS, split_of
 from resilisim.tool_library import ToolLibrary, default_library, load_library
 from resilisim.worlds.base import names_world
@@ -46,8 +46,8 @@ TasksOption = Annotated[
     str,
     typer.Option(
         "--tasks",
-        help=f"{BENCHMARK_VERSION}, a number N (its first N tasks), a JSON Lines file of tasks, tasks.json of "
-        "tau2-bench, or a world: NAME, NAME:N.",
+        help=f"{BENCHMARK_VERSION}, a number N (its first N tasks), benchmark-v1, benchmark-v1:N, a JSON Lines file of "
+        "tasks, tasks.json of tau2-bench, or a world: NAME, NAME:N.",
     ),
 ]
 SplitOption = Annotated[
@@ -290,9 +290,9 @@ def chosen_tasks(tasks: str, split: str | None, library: ToolLibrary) -> list[Ta
         return read_tasks(tasks, library)
     if split not in SPLITS:
         raise unknown_name("split", split, SPLITS, "option --split")
-    count = task_count(tasks)
+    version, count = benchmark_part(tasks) or ("", None)
     if count is not None:
-        return sample_tasks(read_tasks(BENCHMARK_VERSION, library), count, split=split)
+        return sample_tasks(read_tasks(version, library), count, split=split)
     every = read_tasks(tasks, library)
     of_split = [task for task in every if split_of(task.required_tools) == split]
     if not of_split:

@@ -215,7 +215,7 @@ def evaluate(
     taught, start = measured["training"].get("warm_start"), measured["training"].get("start")
     origin = "PPO alone" if not taught else f"PPO after {taught['kind']} ({taught['updates']:,} updates)"
     origin += f", from the weights of {start}" if start else ""
-    output.note(f"trained by {origin}; {time.perf_counter() - started:.1f} s")
+    output.note(f"trained on {measured['benchmark']} by {origin}; {time.perf_counter() - started:.1f} s")
 
 
 def _tasks_of_library(tasks: str | None) -> int:

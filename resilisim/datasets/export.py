@@ -364,7 +364,7 @@ def export_dataset(
 
     Args:
         spec: What the records are: `PromptSpec`, `ConversationSpec`, `PreferenceSpec`, or one of your own.
-        tasks: Tasks, in any form that `evaluate` takes: "benchmark-v1", a number, a file, a list, or a world, of which
+        tasks: Tasks, in any form that `evaluate` takes: "benchmark-v2", a number, a file, a list, or a world, of which
             there are conversations only.
         out: The folder.
         library: Tool library of the tasks; None is the default one.

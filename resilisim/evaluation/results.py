@@ -193,7 +193,7 @@ def evaluate(
         agents: Functions of a `Session`, sync or async, `module:function` of some, or "command:CMD" for
             programs (`CommandAgent`): agents with a loop of their own. With one the protocol is native, and each tool
             is a function unless `tools` says otherwise.
-        tasks: What `read_tasks` understands: a number, "benchmark-v1", a JSON Lines file, an instance id; or a list of
+        tasks: What `read_tasks` understands: a number, "benchmark-v2", a JSON Lines file, an instance id; or a list of
             ids of benchmark tasks, mappings with the fields of a task, and `Task` objects. The name of a world plays
             its tasks in it, "NAME:N" the first N of them (`resilisim.worlds.base.world_tasks`).
         prompts: Prompt types; for flawed prompts also "flawed:FLAW", "flawed:FLAW:SEVERITY" or

@@ -52,7 +52,7 @@ from resilisim.tasks import Task
 from resilisim.tasks.benchmark import find_task
 from resilisim.tool_library import ToolLibrary, default_library
 
-OPEN_SET: Final = "open-v1"
+OPEN_SET: Final = "open-v2"
 SETS: Final = "sets"  # folder of the sets that come with the package
 
 EPISODES_PER_JOB: Final = 20
@@ -139,7 +139,7 @@ def define_set(directory: Path | str, name: str, *, private: bool = False) -> Pu
 
     Args:
         directory: The run's folder.
-        name: What the set is called, with its version ("open-v1").
+        name: What the set is called, with its version ("open-v2").
         private: Whether the set names only the hash of the salt.
 
     Raises:

@@ -87,6 +87,7 @@ def measure_policy(
         "by_type": by_type,
         **({} if law == BENCHMARK_LAW else {"law": model.to_mapping()}),
         "open_loop": None if plans is None else _by_type(tasks, plans, optima, 1),
+        "benchmark": loaded.description.benchmark.version,
         "training": dict(loaded.description.training),
         "results": dict(loaded.description.results),
     }

@@ -17,7 +17,7 @@ from typing import Any
 from resilisim.errors import InvalidInputError, unknown_name
 from resilisim.tasks.task import ID_PREFIX, Task
 
-BENCHMARK_VERSION = "benchmark-v1"
+BENCHMARK_VERSION = "benchmark-v2"
 BENCHMARK_SEED = 0
 # Versions, and the hash of each: of the uncompressed JSON Lines.
 BENCHMARKS: Mapping[str, str] = {

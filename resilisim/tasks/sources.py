@@ -26,8 +26,8 @@ def read_tasks(ref: str | int | Path, library: ToolLibrary) -> list[Task]:
 
     Args:
         ref: The name of a version of the benchmark; a number N (or its digits): the first N of the present version,
-            which has its types interleaved in proportion; the id of a task of any version; or the path of a JSON Lines
-            file.
+            which has its types interleaved in proportion; NAME:N, the first N of a version; the id of a task of any
+            version; or the path of a JSON Lines file.
         library: The library that the tasks' tools must belong to.
 
     Raises:
@@ -41,14 +41,12 @@ def read_tasks(ref: str | int | Path, library: ToolLibrary) -> list[Task]:
     """
     if isinstance(ref, Path):
         return read_tasks_file(ref, library)
-    count = task_count(ref) if isinstance(ref, str) else ref
-    if count is not None:
-        return _fitting(_first_of_benchmark(count), library)
+    part = benchmark_part(ref) if isinstance(ref, str) else (BENCHMARK_VERSION, ref)
+    if part is not None:
+        return _fitting(_first_of_benchmark(*part), library)
     name = str(ref)
     if not name.strip():
         raise InvalidInputError(f"no tasks were named (got {name!r}): expected {EXPECTED}")
-    if name in BENCHMARKS:
-        return _fitting(list(benchmark_tasks(name)), library)
     if name.startswith("task_") and not os.path.exists(name):
         return _fitting([find_task(name)], library)
     return read_tasks_file(Path(name), library)
@@ -57,6 +55,15 @@ def read_tasks(ref: str | int | Path, library: ToolLibrary) -> list[Task]:
 def task_count(ref: str) -> int | None:
     """Return the number of tasks that a reference asks for, or None if it is no number."""
     return int(ref) if ref.isdecimal() and len(ref) <= LONGEST_COUNT else None
+
+
+def benchmark_part(ref: str) -> tuple[str, int | None] | None:
+    """Return the version of the benchmark, and how many of its tasks, that N, NAME or NAME:N means; None if no such."""
+    name, colon, number = ref.rpartition(":")
+    version, count = (name, task_count(number)) if colon else (BENCHMARK_VERSION, task_count(ref))
+    if version in BENCHMARKS and count is not None:
+        return version, count
+    return (ref, None) if ref in BENCHMARKS else None
 
 
 def read_tasks_file(path: Path, library: ToolLibrary) -> list[Task]:
@@ -156,11 +163,11 @@ def sample_tasks(tasks: Sequence[Task], n: int, seed: int = 0, split: str | None
     return [tasks[place] for place in sorted(drawn)]
 
 
-def _first_of_benchmark(n: int) -> list[Task]:
-    tasks = benchmark_tasks()
-    if not 1 <= n <= len(tasks):
+def _first_of_benchmark(version: str, n: int | None) -> list[Task]:
+    tasks = benchmark_tasks(version)
+    if n is not None and not 1 <= n <= len(tasks):
         raise InvalidInputError(
-            f"{shown_value(n)} tasks: expected a number from 1 to {len(tasks)}, the size of {BENCHMARK_VERSION}"
+            f"{shown_value(n)} tasks: expected a number from 1 to {len(tasks)}, the size of {version}"
         )
     return list(tasks[:n])
 

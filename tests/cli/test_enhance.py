@@ -190,7 +190,7 @@ def test_a_dry_run_asks_nothing_and_needs_no_key(command, tmp_path, monkeypatch)
 
 def test_what_is_missing_is_named(command, tmp_path, monkeypatch):
     arguments = ("tasks", "enhance", "--mode", "rewrite", "--model", "openai:small", "--tasks", 1)
-    monkeypatch.setattr("resilisim.tasks.sources.benchmark_tasks", lambda: TASKS)
+    monkeypatch.setattr("resilisim.tasks.sources.benchmark_tasks", lambda version: TASKS)
     forecast = command(*arguments[:-2], "--cache", tmp_path / "cache", "--dry-run", "--json").json()
     assert forecast["tasks"] == len(TASKS)  # those of the benchmark if none are named
     assert "--out" in command(*arguments).refusal()

@@ -33,7 +33,7 @@ def test_a_set_is_defined_and_runs_are_checked_against_it(command: Command, tmp_
     )
     refused = command("runs", "submit", "check", first)
     assert refused.code == 1
-    assert 'salt of the draws is "spring", expected "resilisim/open-v1"' in refused.out
+    assert 'salt of the draws is "spring", expected "resilisim/open-v2"' in refused.out
 
     second = tmp_path / "second"
     assert command(*EVALUATE, "--policy", "plan-follower", "--out", second).code == 0
@@ -50,13 +50,13 @@ def test_a_set_is_defined_and_runs_are_checked_against_it(command: Command, tmp_
 
 def test_the_open_set_is_shown(command: Command) -> None:
     outcome = command("runs", "submit", "show")
-    assert outcome.out.startswith("open-v1: 100 tasks x 3 seeds x 2 prompts = 600 episodes of each policy\n")
-    assert len(command("runs", "submit", "show", "open-v1", "--json").json()["tasks"]) == 100
+    assert outcome.out.startswith("open-v2: 100 tasks x 3 seeds x 2 prompts = 600 episodes of each policy\n")
+    assert len(command("runs", "submit", "show", "open-v2", "--json").json()["tasks"]) == 100
 
 
 def test_what_is_no_run_and_no_set_is_refused_in_one_line(command: Command, tmp_path: Path) -> None:
     assert "is no folder of results" in command("runs", "submit", "check", tmp_path).refusal()
-    assert "did you mean 'open-v1'?" in command("runs", "submit", "check", tmp_path, "--set", "opn-v1").refusal()
+    assert "did you mean 'open-v2'?" in command("runs", "submit", "check", tmp_path, "--set", "opn-v2").refusal()
     assert "no.json" in command("runs", "submit", "show", tmp_path / "no.json").refusal()
     assert "salt file" in command("runs", "submit", "check", tmp_path, "--salt-file", tmp_path / "no.txt").refusal()
     assert (

@@ -58,7 +58,7 @@ Case = tuple[Task, int]
 def some_tasks(number: int) -> list[Task]:
     """Return tasks of the test split, one of each number of tools in turn."""
     by_length: dict[int, list[Task]] = {}
-    for task in benchmark_tasks():
+    for task in benchmark_tasks("benchmark-v1"):
         if split_of(task.required_tools) == "test":
             by_length.setdefault(len(task.required_tools), []).append(task)
     rows = [by_length[length] for length in (3, 2, 4, 5)]

@@ -34,7 +34,7 @@ from resilisim.policies.llm.agents.reflexion import Reflexion
 from resilisim.policies.registry import BUILT_IN_POLICIES, LLM_POLICIES, PRIVILEGED_POLICIES, make_policy
 from resilisim.provenance import content_hash, encode_json_line
 from resilisim.seeding import Draws
-from resilisim.tasks.benchmark import benchmark_identity, benchmark_tasks
+from resilisim.tasks.benchmark import BENCHMARK_VERSION, benchmark_identity, benchmark_tasks
 from resilisim.tasks.sources import sample_tasks
 from resilisim.tasks.task import split_of
 from resilisim.tool_library import default_library
@@ -243,7 +243,11 @@ def test_a_lower_ceiling_that_fits_the_record_is_found_by_the_replay(tmp_path):
 
 # A change of the manifest, and what is said of it.
 OTHER_RUNS = {
-    "benchmark": (lambda one: one["benchmark"].update(version="benchmark-v0"), "benchmark version is", "benchmark-v1"),
+    "benchmark": (
+        lambda one: one["benchmark"].update(version="benchmark-v0"),
+        "benchmark version is",
+        BENCHMARK_VERSION,
+    ),
     "texts": (lambda one: one["benchmark"].update(texts=1), "revision of the texts that agents read is 1", "2"),
     "library": (lambda one: one.update(library="0" * 64), 'tool library is "000', default_library().content_hash[:9]),
     "law": (lambda one: one["environment"].update(base=0.9), "law (base success probability) is 0.9", "0.8"),
@@ -392,16 +396,17 @@ def test_too_much_luck_is_refused(run, published, tmp_path, monkeypatch):
     assert "which an agent that does not know the draws has at most" in str(found.refusals[0])
 
 
-def test_the_open_set_is_what_its_page_says():
-    published = load_set(OPEN_SET)
-    tasks = sample_tasks(list(benchmark_tasks()), 100, split="test")
+@pytest.mark.parametrize(("name", "version"), [(OPEN_SET, BENCHMARK_VERSION), ("open-v1", "benchmark-v1")])
+def test_the_open_sets_are_what_their_page_says(name, version):
+    published = load_set(name)
+    tasks = sample_tasks(list(benchmark_tasks(version)), 100, split="test")
     assert published.tasks == [task.instance_id for task in tasks]
     assert {split_of(task.required_tools) for task in tasks} == {"test"}
     assert published.tasks_sha256 == hash_tasks(tasks)
-    assert published.benchmark == benchmark_identity()
+    assert published.benchmark == benchmark_identity(tasks)
     assert published.library == default_library().content_hash
     assert (published.seeds, published.prompts, published.num_episodes) == ([0, 1, 2], ["baseline", "optimal"], 600)
-    assert published.settings() == EnvironmentSettings(salt="resilisim/open-v1")
+    assert published.settings() == EnvironmentSettings(salt=f"resilisim/{name}")
     assert not published.is_private
 
 
@@ -426,7 +431,7 @@ def test_a_file_that_is_no_set_is_refused_in_one_line(published, tmp_path, chang
 
 
 def test_a_set_that_does_not_exist_or_lacks_tasks_is_refused(run, published, tmp_path):
-    for name, words in (("open-v2", "did you mean 'open-v1'"), (tmp_path / "no.json", "does not exist")):
+    for name, words in (("opn-v2", "did you mean 'open-v2'"), (tmp_path / "no.json", "does not exist")):
         with pytest.raises(InvalidInputError, match=words):
             load_set(name)
     with pytest.raises(InvalidInputError, match="is not among the tasks: expected all of them"):

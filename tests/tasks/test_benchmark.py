@@ -15,6 +15,7 @@ from resilisim.errors import InvalidInputError
 from resilisim.tasks import Task
 from resilisim.tasks import benchmark as benchmark_module
 from resilisim.tasks.benchmark import (
+    BENCHMARK_VERSION,
     BENCHMARKS,
     benchmark_bytes,
     benchmark_file,
@@ -34,8 +35,7 @@ from resilisim.tool_library.retrieval import default_retriever
 from resilisim.tool_library.tool import SEMANTIC_TYPES
 
 LIBRARY = default_library()
-VERSION = "benchmark-v2"
-TASKS = benchmark_tasks(VERSION)
+TASKS = benchmark_tasks()
 JSON_TYPES = {"string": str, "number": (int, float), "integer": int, "boolean": bool, "object": dict, "array": list}
 
 
@@ -162,13 +162,13 @@ def test_every_required_tool_has_a_clause_from_the_checked_pool_in_the_required_
 
 def test_the_recipe_gives_the_shipped_bytes_and_damage_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     data = benchmark_lines()
-    assert hashlib.sha256(data).hexdigest() == BENCHMARKS[VERSION]
-    assert data == benchmark_bytes(VERSION)
-    packed = resources.files("resilisim.tasks").joinpath(benchmark_file(VERSION)).read_bytes()
+    assert hashlib.sha256(data).hexdigest() == BENCHMARKS[BENCHMARK_VERSION]
+    assert data == benchmark_bytes()
+    packed = resources.files("resilisim.tasks").joinpath(benchmark_file(BENCHMARK_VERSION)).read_bytes()
     assert packed[4:8] == b"\0\0\0\0"  # the archive itself has no date
-    monkeypatch.setattr(benchmark_module, "BENCHMARKS", {VERSION: "0" * 64})
+    monkeypatch.setattr(benchmark_module, "BENCHMARKS", {BENCHMARK_VERSION: "0" * 64})
     with pytest.raises(AssertionError, match="reinstall"):
-        benchmark_bytes(VERSION)
+        benchmark_bytes()
 
 
 def test_the_version_before_stays_readable_and_no_task_is_in_both() -> None:
@@ -176,7 +176,7 @@ def test_the_version_before_stays_readable_and_no_task_is_in_both() -> None:
     assert len(before) == 5040
     assert before[0] is benchmark_tasks("benchmark-v1")[0]
     assert not {task.instance_id for task in before} & {task.instance_id for task in TASKS}
-    for version, task in (("benchmark-v1", before[7]), (VERSION, TASKS[7])):
+    for version, task in (("benchmark-v1", before[7]), (BENCHMARK_VERSION, TASKS[7])):
         assert version_of(task.instance_id) == version
         assert find_task(task.instance_id) is task
         assert benchmark_identity([task])["version"] == version
@@ -189,7 +189,7 @@ def test_the_version_before_stays_readable_and_no_task_is_in_both() -> None:
 
 
 def test_every_task_is_whole_and_follows_from_its_content() -> None:
-    lines = benchmark_bytes(VERSION).decode("utf-8").splitlines()
+    lines = benchmark_bytes().decode("utf-8").splitlines()
     assert len(lines) == len(TASKS) == len({task.instance_id for task in TASKS})
     for index, (line, task) in enumerate(zip(lines, TASKS, strict=True)):
         assert line == task.to_json()

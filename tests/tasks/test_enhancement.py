@@ -48,8 +48,8 @@ LIBRARY = default_library()
 RETRIEVER = default_retriever(LIBRARY)
 REWRITE = RewriteMode(LIBRARY, RETRIEVER)
 DESIGN = DesignMode(LIBRARY, RETRIEVER)
-TASK = benchmark_tasks()[2]
-DESIGNED = next(task for task in benchmark_tasks() if task.task_type == "basic_file_processing")
+TASK = benchmark_tasks("benchmark-v1")[2]
+DESIGNED = next(task for task in benchmark_tasks("benchmark-v1") if task.task_type == "basic_file_processing")
 FREE = Task.from_mapping(
     {"required_tools": ["network_fetcher"], "description": "Fetch the page from the web address over the network."},
     LIBRARY,
@@ -77,7 +77,7 @@ def test_kept_values_are_what_cannot_be_said_otherwise():
 
 @pytest.mark.parametrize("place", range(10))
 def test_a_good_rewrite_changes_the_description_alone(place):
-    task = benchmark_tasks()[place]
+    task = benchmark_tasks("benchmark-v1")[place]
     result = REWRITE.read(task, good_rewrite(task))
     assert result == dataclasses.replace(task, description=good_description(task))
     assert solving_clauses(result.description, task.required_tools, RETRIEVER) is not None
@@ -239,7 +239,7 @@ def test_a_type_without_template_may_take_what_retrieval_finds_for_its_text():
     result = designed(design, FREE)
     assert isinstance(result, Task)
     assert result.metadata["operations"] == ["work"]
-    told = {task.task_type: DESIGN.ask(task)[0].content for task in benchmark_tasks()[:40]}
+    told = {task.task_type: DESIGN.ask(task)[0].content for task in benchmark_tasks("benchmark-v1")[:40]}
     assert "one that another chosen tool depends on" in told["advanced_computation_pipeline"]
     assert "no tool beyond the steps" in told["complex_network_integration"]
     assert "Take 5 to 7 of" in told["advanced_computation_pipeline"]
@@ -300,7 +300,7 @@ def test_any_answer_becomes_a_task_or_a_typed_refusal(answer):
             Task.from_mapping(result.to_mapping(), LIBRARY)
 
 
-TASKS = benchmark_tasks()[:10]
+TASKS = benchmark_tasks("benchmark-v1")[:10]
 
 
 class PlainMode:
@@ -448,7 +448,7 @@ def test_tasks_are_read_as_they_are_needed():
     read = []
 
     def source():
-        for task in benchmark_tasks():
+        for task in benchmark_tasks("benchmark-v1"):
             read.append(task)
             yield task
 
@@ -485,7 +485,7 @@ def test_refusals_end_the_run_as_bad_input():
 
 
 def test_a_task_that_was_designed_before_is_refused():
-    tasks = [task for task in benchmark_tasks() if task.task_type == "basic_file_processing"][:3]
+    tasks = [task for task in benchmark_tasks("benchmark-v1") if task.task_type == "basic_file_processing"][:3]
     design = json.dumps(good_design())
     results, _ = enhance_all(lambda text: design, tasks, DESIGN)
     assert [result.outcome for result in results] == ["enhanced", "refused", "refused"]

@@ -80,7 +80,7 @@ def test_the_same_arguments_give_the_same_tasks_and_the_benchmark_begins_like_it
     assert first == [task.to_json() for task in generate_tasks(seed=3, count=30)]
     assert len(set(first)) == 30
     longer = [task.to_json() for task in generate_tasks(seed=0, count=63)]
-    assert longer == [task.to_json() for task in benchmark_tasks("benchmark-v2")[:63]]
+    assert longer == [task.to_json() for task in benchmark_tasks()[:63]]
 
 
 def test_other_seeds_give_other_tasks() -> None:

@@ -40,7 +40,10 @@ def write(path: Path, *lines: str) -> Path:
 
 def test_the_benchmark_by_name_number_and_id() -> None:
     assert read_tasks(BENCHMARK_VERSION, LIBRARY) == list(TASKS)
-    assert read_tasks("benchmark-v1", LIBRARY) == list(benchmark_tasks("benchmark-v1"))
+    before = benchmark_tasks("benchmark-v1")
+    assert read_tasks("benchmark-v1", LIBRARY) == list(before)
+    assert read_tasks("benchmark-v1:7", LIBRARY) == list(before[:7])
+    assert read_tasks("benchmark-v2:7", LIBRARY) == list(TASKS[:7])
     assert read_tasks(10, LIBRARY) == read_tasks("10", LIBRARY) == list(TASKS[:10])
     assert read_tasks(TASKS[3].instance_id, LIBRARY) == [TASKS[3]]
     assert Counter(task.task_type for task in read_tasks(63, LIBRARY)) == {

@@ -23,7 +23,7 @@ from resilisim.workflows.prompts import PROMPT_TYPES, parse_steps, parse_work_or
 from resilisim.workflows.templating import escape_text, inline_json
 
 MOST_TOKENS = 350  # beside the work order and its input data
-LONG_CLOSURE = 10  # tools; of lists whose plans are the longest
+LONG_CLOSURE = 8  # tools; of lists whose plans are the longest
 
 
 def test_prompts_with_the_longest_plans_are_short_enough():

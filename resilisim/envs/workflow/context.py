@@ -231,7 +231,7 @@ class TaskContext:
             does, or for what a tool that depends on it does.
         task_confidence: float32 (num_tasks, num_tools) in [0, 1], c_task: 1 if the skeleton of the task's type has a
             step of the operation type of the tool or of one that depends on it, else 0; UNKNOWN where that cannot be
-            said.
+            said, and at the least without retrieval.
         static_confidence: float32 (num_tasks, num_tools) in [0, 0.75], the composite confidence without its pattern
             part.
         candidates: bool (num_tasks, num_tools), the tools with the highest positive similarities: of each operation
@@ -255,6 +255,7 @@ def build_context(library: ToolLibrary, tasks: Sequence[Task], similarity: Simil
     operation_type = operation_types(library)
     rule = _rule_confidence(library, scores)
     task = _task_confidence(library, tasks, operation_type)
+    task[~scores.any(axis=1)] = np.maximum(task[~scores.any(axis=1)], UNKNOWN)  # without retrieval nothing is ruled out
     static = WEIGHT_RULE * rule + WEIGHT_EMBEDDING * np.maximum(scores, 0.0) + WEIGHT_TASK * task
     return TaskContext(
         features=_features(tasks, scores, operation_type),

@@ -138,26 +138,26 @@ def ranks(values: NDArray[np.float32]) -> NDArray[np.int64]:
 
 
 def test_similarity_tells_required_tools_from_others() -> None:
-    assert share(CONTEXT.similarity, REQUIRED) == pytest.approx(0.962, abs=1e-3)
-    assert share(CONTEXT.similarity, ~REQUIRED) == pytest.approx(0.109, abs=1e-3)
+    assert share(CONTEXT.similarity, REQUIRED) == pytest.approx(0.956, abs=1e-3)
+    assert share(CONTEXT.similarity, ~REQUIRED) == pytest.approx(0.106, abs=1e-3)
     assert np.median(ranks(CONTEXT.similarity)[REQUIRED]) == 3
     among_highest = ranks(CONTEXT.similarity) <= REQUIRED.sum(axis=1, keepdims=True)
     precision = (among_highest & REQUIRED).sum(axis=1) / REQUIRED.sum(axis=1)
-    assert precision.mean() == pytest.approx(0.888, abs=1e-3)
+    assert precision.mean() == pytest.approx(0.874, abs=1e-3)
 
 
 def test_the_filter_passes_what_a_task_needs() -> None:
     confidence = CONTEXT.static_confidence
-    assert share(confidence, REQUIRED) == pytest.approx(0.998, abs=1e-3)
-    assert share(confidence, CLOSURE & ~REQUIRED) == pytest.approx(0.992, abs=1e-3)
-    assert share(confidence, ~CLOSURE) == pytest.approx(0.271, abs=1e-3)
-    assert share(confidence, ~REQUIRED) == pytest.approx(0.321, abs=1e-3)
+    assert share(confidence, REQUIRED) == pytest.approx(0.988, abs=1e-3)
+    assert share(confidence, CLOSURE & ~REQUIRED) == pytest.approx(0.990, abs=1e-3)
+    assert share(confidence, ~CLOSURE) == pytest.approx(0.281, abs=1e-3)
+    assert share(confidence, ~REQUIRED) == pytest.approx(0.328, abs=1e-3)
 
 
 def test_candidates_hold_nearly_all_required_tools() -> None:
-    assert CONTEXT.candidates[REQUIRED].mean() == pytest.approx(0.989, abs=1e-3)
+    assert CONTEXT.candidates[REQUIRED].mean() == pytest.approx(0.987, abs=1e-3)
     assert CONTEXT.candidates.sum(axis=1).max() <= CANDIDATES_OVERALL + 5 * CANDIDATES_PER_TYPE
-    assert CONTEXT.candidates.sum(axis=1).mean() == pytest.approx(11.9, abs=0.1)
+    assert CONTEXT.candidates.sum(axis=1).mean() == pytest.approx(12.1, abs=0.1)
 
 
 @given(
