@@ -151,12 +151,15 @@ def _mean_of_hard(version: str, references: Mapping[tuple[str, ...], References]
 
 def _published(ceilings: Mapping[str, float]) -> str:
     figures = json.loads(packaged_file("published.json"))[str(BY_TASK_TYPE)]["of_types"][HARD]
-    where = "below" if min(figures.values()) > 100 * ceilings[VERSION] else "not below"
     least, most = min(figures.values()), max(figures.values())
+    now, then = (
+        f"{100 * ceilings[name]:.1f} % on {name}, {'above' if most < 100 * ceilings[name] else 'below'}"
+        for name in (VERSION, BEFORE)
+    )
     return (
         f"ResiliBench prints {least} to {most} % for {', '.join(figures)} on its\n"
-        f"complex computation pipelines. V\\* of this type is {100 * ceilings[VERSION]:.1f} % on {VERSION}, {where}\n"
-        f"them, and {100 * ceilings[BEFORE]:.1f} % on {BEFORE}. A published rate above V\\* is no contradiction: the\n"
+        f"complex computation pipelines. V\\* of this type is {now}\n"
+        f"them, and {then} them. A rate above V\\* is no contradiction: the\n"
         "paper's tasks, scorer, turns and retries are its own, and it does not say by which law its tools failed.\n"
         "Where a published rate is above the ceiling of a run's own tasks, its report says so beside the table."
     )

@@ -18,6 +18,7 @@ from resilisim.evaluation import ModelSettings, RunLimits, evaluate, read_result
 from resilisim.evaluation.run.plan import PlannedEpisodes
 from resilisim.evaluation.run.store import RunStore, read_failures, read_manifest, read_records
 from resilisim.reporting import write_report
+from resilisim.tasks import benchmark_tasks
 from resilisim.tool_library import ToolLibrary, default_library
 from tests.evaluation.toy_policies import (
     Broken,
@@ -32,6 +33,7 @@ from tests.evaluation.toy_policies import (
 )
 from tests.guards import no_endless_wait
 
+FIRST_ID = benchmark_tasks()[0].instance_id
 ROOT = Path(__file__).parents[2]
 ARGUMENTS = {
     "policies": ["tests.evaluation.toy_policies:Slow", "tests.evaluation.toy_policies:Quitter"],
@@ -231,7 +233,7 @@ def test_halves_of_characters_do_no_harm(tmp_path, workers):
         ({"tasks": 2.5}, "tasks is 2.5: expected a number, a name"),
         ({"tasks": [3]}, r"tasks\[0\] is 3: expected an id, a mapping or a Task"),
         ({"tasks": [*toy_tasks(1), *toy_tasks(1)]}, "given twice"),
-        ({"tasks": ["task_c64444cae27fab45"]}, "task_c64444cae27fab46"),
+        ({"tasks": [FIRST_ID[:-1] + "x"]}, FIRST_ID),
         ({"tasks": [{"required_tools": ["file_operations_read"]}]}, r"tasks\[0\].*file_operations_reader"),
         ({"tasks": [{"required_tools": []}]}, r"tasks\[0\].*a non-empty array"),
         ({"tasks": [replace(toy_tasks(1)[0], required_tools=("reader_x",))]}, r"tool 'reader_x' in tasks\[0\], task_"),
