@@ -46,7 +46,7 @@ class EvaluationResult:
         >>> result.row("plan-follower", "optimal").num_episodes
         30
         >>> next(result.records())["instance_id"]
-        'task_c64444cae27fab46'
+        'task_bec470cd51759d4f'
     """
 
     directory: Path

@@ -81,6 +81,7 @@ def benchmark_tasks(version: str = BENCHMARK_VERSION) -> tuple[Task, ...]:
         InvalidInputError: There is no such version.
 
     Example:
+        >>> from resilisim import benchmark_tasks
         >>> len(benchmark_tasks())
         5040
     """

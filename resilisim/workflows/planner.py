@@ -144,7 +144,7 @@ class ExactPlanner(KeepingPlanner[tuple[str, ...]]):
         >>> from resilisim.workflows import ExactPlanner
         >>> plan = ExactPlanner().plan(benchmark_tasks()[2])
         >>> round(plan.predicted_success_probability, 6)
-        0.979814
+        0.909114
     """
 
     def __init__(

@@ -210,7 +210,7 @@ def play_episode(
         >>> from resilisim.evaluation import play_episode
         >>> record = play_episode(ConversationEnv(), make_policy("exact-optimum"), benchmark_tasks()[0], "optimal", 3)
         >>> record["outcome"], record["regret"], len(record["steps"])
-        (1, 0.0, 9)
+        (1, 0.0, 8)
     """
     if isinstance(policy, SessionAgent):
         return play_in_own_loop(

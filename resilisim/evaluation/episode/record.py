@@ -104,7 +104,7 @@ class StepRecord(Worth):
         >>> from resilisim import evaluate
         >>> step = next(evaluate("plan-follower", 1, "optimal").records())["steps"][0]
         >>> step["kind"], step["tool"], step["attempt"], step["regret"]
-        ('execute', 'file_operations_scanner', 1, 0.0)
+        ('execute', 'file_operations_reader', 1, 0.0)
     """
 
     turn: WholeNumber

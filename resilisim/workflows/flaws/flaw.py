@@ -124,7 +124,7 @@ class FlawedWorkflow:
         >>> task = benchmark_tasks()[2]
         >>> flawed = Perturber().perturb(ExactPlanner().plan(task), task.required_tools, "sequential_order")
         >>> [edit.what for edit in flawed.edits]
-        ['moved']
+        ['swapped']
     """
 
     original: Workflow
