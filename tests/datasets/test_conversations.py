@@ -20,7 +20,8 @@ from resilisim.simulator.exact.optimum import start_optimum
 from resilisim.tasks import Task
 from resilisim.tool_library import default_library
 from resilisim.tool_library.retrieval import default_retriever
-from resilisim.workflows.flaws import FLAW_METHODS, FLAW_TYPES
+from resilisim.workflows.flaws import FLAW_TYPES
+from resilisim.workflows.flaws.flaw import STRESSORS
 from tests.datasets import rollout_tools
 from tests.datasets.rollout_tools import PARSER, READER, TRANSFORMER, replay, task_of, tasks
 from tests.simulator.brute_force import small_library
@@ -197,13 +198,15 @@ def test_reasons_stand_where_the_prompt_asks_for_them_and_hold_no_tag():
 
 
 def test_a_flawed_plan_is_not_followed_where_it_is_wrong():
-    for flaw in FLAW_TYPES:
+    for flaw in STRESSORS:
         records = records_of(prompts=("flawed",), flaws=(flaw,), severities=("severe",), seeds=4)
         assert records
         for record in records:
             assert (record["flaw"]["type"], record["flaw"]["severity"]) == (flaw, "severe")
-            assert record["flaw"]["method"] in FLAW_METHODS[flaw]
+            assert record["flaw"]["method"] in STRESSORS[flaw]
             assert (record["prompt_type"], record["planner"]) == ("flawed", "exact")
+            said = [message["content"] for message in record["messages"] if message["role"] == "assistant"]
+            assert not any(re.search(r"result.?.?of\W*step", text) for text in said)  # references that a plan breaks
             # Only looking for a tool that the plan should have named can cost something.
             assert {turn["kind"] for turn in record["turns"] if turn["regret"] > 0.0} <= {"search", "info"}
     mixed = records_of(prompts=("flawed", "baseline"), severities=("light", "severe"), seeds=12)

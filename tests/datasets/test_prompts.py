@@ -12,6 +12,7 @@ from resilisim.provenance import canonical_json
 from resilisim.simulator.exact import bound
 from resilisim.workflows import Step, parse_plan
 from resilisim.workflows.flaws import FLAW_METHODS, FLAW_TYPES, SEVERITIES
+from resilisim.workflows.flaws.flaw import STRESSORS
 from resilisim.workflows.plan_value import CostCalculator
 from resilisim.workflows.prompts import PROMPT_TYPES, parse_steps
 
@@ -53,7 +54,7 @@ def test_records_fit_the_schema_and_the_text_holds_the_plan(options):
 
 def test_costs_can_be_computed_again_from_the_record_alone():
     calculator = CostCalculator()
-    source = PromptSpec(severities=SEVERITIES, methods=sum(FLAW_METHODS.values(), ())).make(LIBRARY)
+    source = PromptSpec(flaws=tuple(STRESSORS), severities=SEVERITIES, methods=("all",)).make(LIBRARY)
     number = 0
     for task in TASKS[:5]:
         for record in source.records(task):

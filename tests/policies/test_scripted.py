@@ -1,7 +1,8 @@
 """Policies without a model: plan followers reply by reply, random calls, and which clauses are taken for steps.
 
-Of the requirements for agents that execute plans, these concern plan followers: 1 and 6. They resolve nothing and call
-no model: a plan's step is a call of its tool, and the environment says what became of it.
+Of the requirements for agents that execute plans, these concern plan followers: 1, 3 and 6. They call no model: a
+plan's step is a call of its tool, unless it refers to what is not there (flaws/test_argument_passing.py), and the
+environment says what became of it.
 """
 
 from __future__ import annotations
