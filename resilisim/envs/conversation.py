@@ -362,7 +362,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
         if workflow is not None and choice.type == FLAWED:
             program = None if self.world is None else Program.of(workflow, self.library)
             if program is None:
-                flawed = choice.flawed(self._perturber, workflow, task)
+                flawed = choice.flawed(self._perturber, workflow, task, self.settings.prompt_style)
             else:
                 steps = replace(task, required_tools=program.workflow.tools)
                 flawed = choice.flawed(self.settings.perturber(program.library), program.workflow, steps)

@@ -380,10 +380,18 @@ class PromptChoice:
     severity: str = DEFAULT_SEVERITY
     method: str | None = None  # None draws it
 
-    def flawed(self, perturber: Perturber, workflow: Workflow, task: Task) -> FlawedWorkflow | FlawRefusal:
-        """Return the flawed workflow of a task, or why its plan cannot carry the flaw."""
+    def flawed(
+        self, perturber: Perturber, workflow: Workflow, task: Task, style: PromptStyle = "full"
+    ) -> FlawedWorkflow | FlawRefusal:
+        """Return the flawed workflow of a task, or why its plan, as a style shows it, cannot carry the flaw."""
         if self.flaw is not None:
-            return perturber.perturb(workflow, task.required_tools, self.flaw, self.severity, self.method)
+            flawed = perturber.perturb(workflow, task.required_tools, self.flaw, self.severity, self.method)
+            if style != "terse" or isinstance(flawed, FlawRefusal):
+                return flawed
+            shown, sound = (render_compact_plan(plan.steps, None) for plan in (flawed.workflow, flawed.original))
+            reason = "the terse style shows no parameters, and nothing else of the plan would be flawed"
+            refused = FlawRefusal(workflow.instance_id, self.flaw, self.method, self.severity, reason)
+            return refused if shown == sound else flawed
         drawn = Draws("resilisim/flaw-type", task.instance_id).shuffled(FLAW_TYPES)
         return perturber.first_carried(workflow, task.required_tools, drawn, self.severity)
 

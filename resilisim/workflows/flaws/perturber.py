@@ -126,7 +126,7 @@ class Perturber:
                     raise CheckFailed(f"{flawed.flaw} of {instance_id}: {problem}")
                 return flawed
             reasons.append(change)
-        return FlawRefusal(instance_id, flaw_type, method, severity, "; ".join(reasons))
+        return FlawRefusal(instance_id, flaw_type, method, severity, "; ".join(dict.fromkeys(reasons)))
 
     def carried(
         self, workflow: Workflow, required_tools: Sequence[str], flaws: Iterable[FlawNames], seed: int = 0

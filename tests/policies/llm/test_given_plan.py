@@ -107,15 +107,14 @@ class Roles:
     def executor(self, messages):
         if any(message.role == "assistant" for message in messages):
             return "Thought: done\nAction: finish\nAction Input: it was done"
-        name, parameters = re.search(
-            r"Call the tool (\S+) with these parameters: (\{.*\})", messages[-1].content
-        ).groups()
+        task = messages[-1].content.rpartition("Your step:\n")[2]  # all of it, if a planner of sub-questions asks
+        name, parameters = re.search(r"Call the tool (\S+) with these parameters: (\{.*\})", task).groups()
         numbers = re.findall(r"sub-question(?: (\d+))?", parameters)
         self._questions += 1
         if not all(number and int(number) in self._answered for number in numbers):
             return "Thought: that was never found out\nAction: finish\nAction Input: "
         self._answered.add(self._questions)
-        values = self._resolved(json.loads(parameters), "the result of sub-question")
+        values = self._resolved(json.loads(parameters), r"the result of sub-question|\{step_")
         return f"Thought: call it\nAction: tool_call\nAction Input: {json.dumps({'name': name, 'parameters': values})}"
 
     def _resolved(self, value, mark, name=""):
@@ -179,6 +178,16 @@ def test_an_agent_carries_out_of_a_flawed_plan_what_its_price_says(agent, method
         else:
             kinds = {event["kind"] for event in record["agent"]["events"]}
             assert kinds & {"failure", "malformed_reply"}, "it was silent"
+
+
+def test_sentences_for_sub_agents_carry_the_references_in_what_they_need():
+    prompts = {"optimal": case()[1], "flawed:argument_passing:light:missing_reference": flawed("missing_reference")}
+    for prompt, workflow in prompts.items():
+        record, calls, _ = played("plan-and-execute", prompt, executor="react")
+        assert calls == [step.tool for step in carried_out(workflow.steps, "plan-and-execute")]
+        assert (record["outcome"] == 1) == (prompt == "optimal")
+    (failure,) = [event for event in record["agent"]["events"] if event["kind"] == "task_failed"]
+    assert "which has not been done: it does not exist or comes later" in failure["text"]
 
 
 class Careless(Roles):

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from resilisim import benchmark_tasks, explore
 from resilisim.envs.conversation import ConversationEnv
 from resilisim.envs.settings import EnvironmentSettings
+from resilisim.errors import InvalidInputError
 from resilisim.evaluation.episode.attribution import sound_steps
 from resilisim.evaluation.episode.play import play_episode
 from resilisim.policies.registry import make_policy
@@ -247,6 +248,15 @@ def test_forgeries_are_found_out(method, parse, expected):
     forged = FlawedWorkflow(SOUND, replace(SOUND, steps=steps), Flaw(ARGUMENT_PASSING, method, "light"), (EDIT,))
     view = PlanView(SOUND.steps, ("parse", "write"), SMALL, lambda: None, 10)
     assert expected in (flaw_problem(forged, view) or "")
+
+
+def test_a_style_without_parameters_shows_no_such_flaw_and_says_so():
+    env = ConversationEnv(prompt_style="terse", search=lambda query, count: [])
+    task = flawed("missing_reference", "severe")[0][0]
+    for flaw in ("argument_passing", "parameter_error"):
+        with pytest.raises(InvalidInputError, match="the terse style shows no parameters"):
+            env.prompt(task, f"flawed:{flaw}:severe")
+    assert env.prompt(task, "flawed:missing_step:severe").flaw is not None
 
 
 def test_plans_that_pass_nothing_on_refuse_it_and_say_why():
