@@ -104,16 +104,16 @@ def _point(questions: list[list[JudgedEntity]], theta: float) -> ThresholdPoint:
     for entities in questions:
         accepted = [e for e in entities if e.is_value and (e.confidence is None or e.confidence >= theta)]
         correct = [entity for entity in accepted if entity.is_right]
-        found = sum(entity.is_present for entity in correct)
-        counts.append((len(accepted), len(correct), found, sum(entity.is_present for entity in entities)))
-    num_accepted, num_correct, num_found, num_present = zip(*counts, strict=True) if counts else ((),) * 4
+        recalled = sum(entity.is_present for entity in correct)
+        counts.append((len(accepted), len(correct), recalled, sum(entity.is_present for entity in entities)))
+    num_accepted, num_correct, num_recalled, num_present = zip(*counts, strict=True) if counts else ((),) * 4
     return ThresholdPoint(
         theta,
         sum(num_accepted),
         sum(num_correct),
         sum(num_present),
         _share(num_correct, num_accepted),
-        _share(num_found, num_present),
+        _share(num_recalled, num_present),
     )
 
 
@@ -215,9 +215,9 @@ class _Question:
     @cached_property
     def names(self) -> frozenset[str]:
         """The answers, and the names of the pages on which they are found."""
-        told = [*_leaves(self.task.metadata.get("right", [])), *self.task.metadata["answers"]]
+        answers = [*_leaves(self.task.metadata.get("right", [])), *self.task.metadata["answers"]]
         searches = [text for call in reference_calls(self.task) for text in _leaves(dict(call.parameters))]
-        return frozenset(map(normalized, [*told, *searches]))
+        return frozenset(map(normalized, [*answers, *searches]))
 
     def is_answer(self, value: Any) -> bool:
         """Return whether a final answer is right."""
@@ -279,7 +279,8 @@ def course_at(record: EpisodeRecord, theta: float) -> Course:
         if options.get("unite_arrays", False) and details.get("pieces", 1) > 1 and theta != options["theta"]:
             return "unknown"
         specs = expected[details["task"]]
-        findings = {name: Finding(found["value"], found["confidence"]) for name, found in details["candidates"].items()}
+        candidates = details["candidates"].items()
+        findings = {name: Finding(candidate["value"], candidate["confidence"]) for name, candidate in candidates}
         passed, passes = (not evaluate_kpi(specs, findings, limit)[1] for limit in (options["theta"], theta))
         is_given_up = passed and event["text"] == "failed"  # by the reasoner itself
         if passes != passed and not is_given_up:

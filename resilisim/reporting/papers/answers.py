@@ -124,8 +124,8 @@ class Answers:
     def overall(self, player: Player, tasks: Collection[str] | None = None) -> Estimate:
         """Return the mean score over all columns, or over some tasks."""
         scores = self.scores_of(player)
-        chosen = sorted(scores if tasks is None else scores.keys() & set(tasks))
-        return clustered_proportion([scores[task][0] for task in chosen], [scores[task][1] for task in chosen])
+        played = sorted(scores if tasks is None else scores.keys() & set(tasks))
+        return clustered_proportion([scores[task][0] for task in played], [scores[task][1] for task in played])
 
     def difference(self, player: Player, other: Player, tasks: Collection[str] | None = None) -> Estimate:
         """Return by how much a player's mean score is higher than another's, on the tasks that both have played."""

@@ -55,7 +55,7 @@ class Calibration:
         if agent["architecture"] != AGENT:
             return
         extractions = [event for event in agent["events"] if event["kind"] == "extraction"]
-        if any(event["details"].get("pieces", 1) > 1 for event in extractions):
+        if any(event.get("details", {}).get("pieces", 1) > 1 for event in extractions):
             self.in_pieces.add(record["instance_id"])
         if not agent["options"].get("entities", True):
             return
