@@ -30,7 +30,7 @@ from resilisim.policies.ppo.checkpoint import (
     save_checkpoint,
 )
 from resilisim.policies.ppo.network import make_network
-from resilisim.tasks.benchmark import BENCHMARK_SHA256, BENCHMARK_VERSION
+from resilisim.tasks.benchmark import BENCHMARK_VERSION, benchmark_of
 from resilisim.tool_library import default_library
 from tests.guards import no_endless_work
 
@@ -114,7 +114,7 @@ def test_what_stands_about_a_policy_comes_back(saved):
     assert (description.network.kind, description.network.arguments) == ("transformer", ARGUMENTS)
     fields = ["format", "network", "weights_sha256", "layout", "library", "benchmark"]
     assert list(json.loads((saved / "policy.json").read_text())) == [*fields, "training", "provenance", "results"]
-    assert description.benchmark == BenchmarkIdentity(BENCHMARK_VERSION, BENCHMARK_SHA256)
+    assert description.benchmark == BenchmarkIdentity(**benchmark_of(BENCHMARK_VERSION))
     assert description.library == default_library().content_hash
     assert description.layout == layout_version()
     assert sorted(os.listdir(saved)) == ["policy.json", "policy.safetensors"]
