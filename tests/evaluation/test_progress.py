@@ -62,6 +62,14 @@ def test_what_takes_long_is_told_before_anything_has_ended_and_nothing_stops(kin
         assert kind == "closed" or "1/3" in text
 
 
+def test_where_nothing_is_counted_the_phases_are_all_there_is_to_say(monkeypatch):
+    monkeypatch.setattr(at_work, "LONG_SECONDS", 0.0)
+    shown = Progressing("preparing", None, show=False)
+    assert shown._line() == "preparing"
+    with at_work.AT_WORK.on("loading tasks"):
+        assert shown._line() == "preparing: loading tasks"
+
+
 def test_an_estimate_needs_two_seconds_and_ten_items_or_a_minute_from_the_first_on(monkeypatch):
     now = 100.0
     monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: now))

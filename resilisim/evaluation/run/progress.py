@@ -101,7 +101,7 @@ class Progressing:
             self._show_bar()
             return
         with contextlib.suppress(OSError):  # nobody listens any more, which is no reason to stop
-            while True:
+            while not (self._total is None and self._ended.is_set()):  # whose end is the beginning of something else
                 self._stream.write(self._line() + "\n")
                 self._stream.flush()
                 if self._ended.is_set():
@@ -127,7 +127,7 @@ class Progressing:
     def _rate(self) -> str:
         """Return rate and time left, or nothing as long as there is no basis for them."""
         if self._clock_start is None:
-            return STARTING
+            return "" if self._total is None else STARTING
         measured, done = time.monotonic() - self._clock_start, self._finished - self._counted_from
         if measured < RATE_SECONDS or done < (RATE_ITEMS if measured < SLOW_SECONDS else 1):
             return ""
