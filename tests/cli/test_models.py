@@ -68,3 +68,26 @@ def test_one_that_does_not_work_is_told_in_one_line(command, answer, words):
 def test_a_missing_package_is_named(command, monkeypatch):
     monkeypatch.setitem(sys.modules, "xllamacpp", None)
     assert "pip install -c constraints.txt '.[local]'" in command("agents", "check", "--model", "local").refusal()
+
+
+def test_the_models_of_a_run_are_asked_again_where_they_were_and_with_the_same_fields(command, tmp_path, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "key-of-another-host-0123")
+    finish = completion('Thought: done\nAction: finish {"answer": "done"}')
+    with LoopbackServer(lambda seen: finish) as big, LoopbackServer(lambda seen: finish) as small:
+        models = ("--model", f"openai:big@{big.base_url}", "--model", f"agent=openai:small@{small.base_url}")
+        run = (
+            *models,
+            "--model-option",
+            "reasoning_effort=low",
+            "--tasks",
+            1,
+            "--prompt",
+            "optimal",
+            "--out",
+            tmp_path,
+        )
+        assert command("evaluate", "--policy", "react", *run).code == 0
+        assert command("runs", "replay", tmp_path, 0, "--live").code == 0
+        assert [seen.body["reasoning_effort"] for seen in small.requests] == ["low", "low"]
+        assert {seen.headers["authorization"] for seen in small.requests} == {"Bearer none"}
+        assert not big.requests

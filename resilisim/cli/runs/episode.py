@@ -127,17 +127,20 @@ def models_asked_again(run: Path, policy: str, models: ModelSettings) -> ModelSe
 
 
 def models_of_run(run: Path, policy: str, models: ModelSettings) -> ModelSettings:
-    """Return the models that a policy of a run was played with, unless others are named."""
-    return replace(
-        models,
-        models=models.models or _models_of(run, policy),
-        model_options=models.model_options or tuple(read_manifest(run)["arguments"].get("model_options", ())),
-        chat=replace(models.chat, base_url=models.chat.base_url or _base_url_of(run, policy)),
-    )
+    """Return the models that a policy of a run was played with, unless others are named.
+
+    Each is spelt with its endpoint, so that a key is only sent to the host that it is for (`named_endpoint`).
+    """
+    if models.models:
+        base_url = models.chat.base_url or _base_url_of(run, policy)
+        models = replace(models, chat=replace(models.chat, base_url=base_url))
+    options = models.model_options or tuple(read_manifest(run)["arguments"].get("model_options", ()))
+    named = models.models or _models_of(run, policy, with_endpoints=models.chat.base_url is None)
+    return replace(models, models=named, model_options=options)
 
 
 def _base_url_of(run: Path, policy: str) -> str | None:
-    """Return where the models of a policy of a run were asked, if that was an endpoint."""
+    """Return where the models of a policy of a run were asked, if that was one endpoint."""
     urls = {url for identity in _identities(run, policy).values() if (url := _url_in(identity)) is not None}
     return urls.pop() if len(urls) == 1 else None
 
@@ -148,13 +151,12 @@ def _url_in(identity: str) -> str | None:
     return place if place.startswith(("http://", "https://")) else None
 
 
-def _models_of(run: Path, policy: str) -> tuple[str, ...]:
+def _models_of(run: Path, policy: str, *, with_endpoints: bool) -> tuple[str, ...]:
     """Return the models that a policy of a run was played with, as they are spelt on the command line."""
-    identities = _identities(run, policy)
-    spelt = {role: identity.partition(" at ")[0] for role, identity in identities.items()}
-    if len({_url_in(identity) for identity in identities.values()} - {None}) > 1:  # each at its own
-        for role, identity in identities.items():
-            spelt[role] += "" if _url_in(identity) is None else f"@{_url_in(identity)}"
+    spelt = {}
+    for role, identity in _identities(run, policy).items():
+        url = _url_in(identity) if with_endpoints else None
+        spelt[role] = identity.partition(" at ")[0] + ("" if url is None else f"@{url}")
     return tuple(name if role == "default" else f"{role}={name}" for role, name in spelt.items())
 
 

@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 
 from resilisim.at_work import AT_WORK
 from resilisim.chat.middleware import PriceTable
+from resilisim.chat.request_options import DEFAULT_ROLE
 from resilisim.envs.conversation import ConversationEnv
 from resilisim.envs.session import Observer, Session
 from resilisim.envs.settings import EnvironmentSettings
@@ -344,10 +345,13 @@ def warn_about_models(made: Made, maker: PolicyMaker, protocol: str) -> None:
     if not maker.models or not agents:
         return
     components = {component for _, agent in agents for component in agent.components}
-    for role in next(iter(maker.models.values())).by_role:
+    models, known = next(iter(maker.models.values())), ", ".join(sorted(components))
+    for role in models.by_role:
         if role not in components:
-            known = ", ".join(sorted(components))
             _warn(f"no policy of this run has a component {role!r}, so its model is never asked: there are {known}")
+    for role in models.options:
+        if role not in (*components, DEFAULT_ROLE):
+            _warn(f"no policy of this run has a component {role!r}, whose requests have options: there are {known}")
     if maker.prices.prices:
         for gap in price_gaps(made, maker.prices):
             _warn(f"{gap}; what it costs is not counted")
