@@ -49,7 +49,9 @@ _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]")
 class ReActOptions(AgentOptions):
     """Options of ReAct."""
 
-    steps: Annotated[int, Ge(1)] = option(20, "steps of the loop; 100 is the control for runs that hit their limit")
+    steps: Annotated[int, Ge(1)] = option(
+        20, "steps of the loop; 100, with max_llm_calls=250, is the control for runs that hit their limit"
+    )
     observation_chars: Annotated[int, Ge(100)] | None = length(
         "observation_chars", "characters after which an observation is cut"
     )
