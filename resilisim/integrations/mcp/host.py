@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
+from resilisim import __version__
 from resilisim.envs.manners import ANSWERED, Manner
 from resilisim.envs.session import EpisodeEnded, Session
 from resilisim.errors import InvalidInputError, ResiliSimError, import_extra, unknown_name
@@ -309,6 +310,7 @@ def mcp_server(find: Callable[[str], EpisodeHost]) -> Any:
 
     return lowlevel.Server(
         "resilisim",
+        version=__version__,
         instructions=f"Call {START} to learn what there is to do, then the tools, then {FINISH}.",
         on_list_tools=list_tools,
         on_call_tool=call_tool,

@@ -23,7 +23,7 @@ from typing import Any
 import pytest
 from mcp import Client, StdioServerParameters
 
-from resilisim import ModelSettings, evaluate, open_session, read_results
+from resilisim import ModelSettings, __version__, evaluate, open_session, read_results
 from resilisim.cli.main import main
 from resilisim.cli.mcp import TOKEN_VARIABLE
 from resilisim.envs import ConversationEnv, EnvironmentSettings
@@ -298,6 +298,8 @@ def test_a_client_that_closes_its_reading_end_leaves_no_traceback_and_odd_lines_
         server.stdin.flush()
         heard = [json.loads(server.stdout.readline()) for _ in range(3)]
         assert {said["id"]: "cannot be read" in str(said) for said in heard} == {0: False, 5: True, None: True}
+        (greeting,) = [said["result"]["serverInfo"] for said in heard if said["id"] == 0]
+        assert greeting == {"name": "resilisim", "version": __version__}
         server.stdout.close()
         for number in range(1, 4):
             server.stdin.write(json.dumps(start | {"id": number}).encode() + b"\n")
