@@ -71,7 +71,7 @@ def test_another_configuration_is_refused(command, folder):
 def test_a_library_of_ones_own_belongs_to_the_run(command, folder, tmp_path):
     larger = tmp_path / "larger.json"
     assert command("tools", "generate", "--size", 31, "--out", larger).code == 0
-    assert "library is '" in command(*TRAIN, "--library", larger, "--out", folder).refusal()
+    assert 'library is "' in command(*TRAIN, "--library", larger, "--out", folder).refusal()
 
 
 def test_evaluate_measures_both_loops_against_the_optimum(command, folder):
