@@ -55,7 +55,7 @@ class RunOptions:
     )
     config: str | None = option(None, "YAML file with settings that replace those of the preset.", path="file")
     settings: tuple[str, ...] = option(
-        (), "One setting, such as curriculum=false; repeatable.", flag="--set", metavar="KEY=VALUE"
+        (), "One setting, such as curriculum=none; repeatable.", flag="--set", metavar="KEY=VALUE"
     )
     device: str | None = option(None, "auto, cpu or cuda; environments always run on the CPU.", default_text="auto")
     seed: int | None = option(None, "A different seed trains a different policy.", default_text="0")

@@ -251,3 +251,4 @@ def write_starts(episodes: Records, sections: Records, tasks: Records, worlds: R
         show_trainer(episode, world)
         write_mask(episode, own, task, world)
         copy_words(task.start_observation, episode.observation)
+        task.fallback = episode.fallback

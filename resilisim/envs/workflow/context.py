@@ -36,7 +36,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from resilisim.envs.workflow.spaces import NUM_TASK_FEATURES
+from resilisim.envs.workflow.spaces import NUM_TASK_FEATURES, OUTPUT_TYPE
 from resilisim.errors import InvalidInputError, MissingExtraError
 from resilisim.provenance import content_hash
 from resilisim.tasks.benchmark import BENCHMARK_VERSION, BENCHMARKS, benchmark_tasks, version_of
@@ -317,7 +317,7 @@ def _task_confidence(
     """Return c_task, float64 (num_tasks, num_tools)."""
     preferences = np.full((len(TASK_TYPES) + 1, len(library)), UNKNOWN)  # the last row is that of unknown types
     for row, task_type in enumerate(TASK_TYPES):
-        asked_for = {OPERATION_TYPES.index(step.semantic_type) for step in TEMPLATE_OF_TYPE[task_type].steps}
+        asked_for = types_of_skeleton(task_type)
         for tool, code in enumerate(operation_type):
             if code:
                 preferences[row, tool] = float(int(code) in asked_for)
@@ -325,6 +325,13 @@ def _task_confidence(
     rows = [TASK_TYPES.index(task.task_type) if task.task_type in TASK_TYPES else -1 for task in tasks]
     chosen: NDArray[np.float64] = preferences[np.array(rows, dtype=np.int64)]
     return chosen
+
+
+def types_of_skeleton(task_type: str) -> set[int]:
+    """Return the codes of the operation types of a task type's steps; of an unknown one those up to output."""
+    if task_type not in TEMPLATE_OF_TYPE:
+        return set(range(1, OUTPUT_TYPE + 1))
+    return {OPERATION_TYPES.index(step.semantic_type) for step in TEMPLATE_OF_TYPE[task_type].steps}
 
 
 def _raised_to_dependents(library: ToolLibrary, confidence: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -241,18 +241,41 @@ class CoreUser:
     """What scalar and batched Workflow-v0 can do alike with their core."""
 
     core: WorkflowCore
+    _pool: NDArray[np.int64]  # indices of the tasks that later episodes are drawn from
 
     def set_running_success(self, rate: float) -> None:
         """Set the running success rate with which later episodes begin (training law's base, phase of the reward)."""
         self.core.worlds["running_success"] = check_share("running success rate", rate)
         self.core.write_starts()
 
-    def set_stage(self, stage: int) -> None:
-        """Set the stage of the curriculum with which later episodes begin; the last one, 4, before it was ever set."""
-        worlds = self.core.worlds
-        worlds["stage"] = check_integer("curriculum stage", stage, 0, MAX_STAGE)
-        worlds["max_turns"] = self.core.options.turns_at(stage)
-        self.core.write_starts()
+    def set_stage(self, stage: int, *, max_turns: int | None = None, tasks: Sequence[int] | None = None) -> None:
+        """Set the stage of the curriculum with which later episodes begin; before that it is the last one, 4.
+
+        Args:
+            stage: The row of Table 12 that says what success is.
+            max_turns: Steps of these episodes, at most those of the options; by the stage if omitted.
+            tasks: Indices of the tasks that they are drawn from; all if omitted.
+
+        Raises:
+            InvalidInputError: There is no such stage, number of steps or task.
+        """
+        core = self.core
+        core.worlds["stage"] = check_integer("curriculum stage", stage, 0, MAX_STAGE)
+        turns, longest = core.options.turns_at(stage), core.rules.max_turns
+        if max_turns is not None:
+            turns = check_integer("max_turns of a stage", max_turns, 1, longest)
+            if core.judge is not None and turns != longest:
+                raise InvalidInputError(
+                    f"max_turns of a stage is {turns} with the reward {core.options.reward!r}, which was solved for "
+                    f"{longest}: expected that"
+                )
+        core.worlds["max_turns"] = turns
+        self._pool = np.arange(len(core.tasks))
+        if tasks is not None:
+            if not len(tasks):
+                raise InvalidInputError("tasks of a stage is empty: expected at least one task")
+            self._pool = np.array([check_integer("task", task, 0, len(core.tasks) - 1) for task in tasks])
+        core.write_starts()
 
     def set_patterns(self, scores: Mapping[tuple[str, ...], float]) -> None:
         """Set the mined patterns, two or three tool names each, and their scores in [0, 1]; running episodes follow."""

@@ -85,7 +85,8 @@ class WorkflowEnv(CoreUser, gymnasium.Env[Observation, SupportsIndex]):
 
     With `observation_dtype="float32"` all but the mask are the same numbers as float32, which libraries want whose
     networks take no small integers (RLlib, for one).
-    With `required="hidden"` the columns that follow from the required list are 0.
+    With `required="hidden"` the columns that follow from the required list are 0. With `"none"` (training law) the
+    task is played as one without such a list: progress is of milestones, successful tools and steps, and is shown.
 
     ## Start
     Nothing is executed. `reset(seed=s)` draws task and episode seed from s; the following episodes continue that
@@ -94,11 +95,12 @@ class WorkflowEnv(CoreUser, gymnasium.Env[Observation, SupportsIndex]):
 
     ## Rewards
     `full_success`, also called `success`: 1 at the end of an episode in which all required tools have succeeded in
-    their order, else 0; what the exact optimum maximises. `value`: V*(s') - V*(s) of each step, the sum is outcome -
-    V*(start). `advantage`: Q*(s, a) - V*(s), minus the regret of each step, which no luck changes; 0 for the optimum.
-    Both need a law that is solved, so not the training law; under the benchmark law tables of V* are made at the start
-    (145 MB for the train split, a few seconds), under laws with parts each task is solved when it is first met.
-    `two_phase`: the paper's reward, coverage first and order later (`training`).
+    their order, else 0; what the exact optimum maximises (at a stage before the last: 1 for what the stage asks for).
+    `value`: V*(s') - V*(s) of each step, the sum is outcome - V*(start). `advantage`: Q*(s, a) - V*(s), minus the
+    regret of each step, which no luck changes; 0 for the optimum. Both need a law that is solved, so not the training
+    law; under the benchmark law tables of V* are made at the start (145 MB for the train split, a few seconds), under
+    laws with parts each task is solved when it is first met. `two_phase`: the paper's reward, coverage first and order
+    later (`training`).
 
     ## Termination
     Benchmark law: full success, the last step (10), five failed executions in a row, the loop rule; under a law with a
@@ -108,10 +110,10 @@ class WorkflowEnv(CoreUser, gymnasium.Env[Observation, SupportsIndex]):
     left are part of the state.
 
     ## Info
-    Always `instance_id` and `episode_seed`; after a step `execution` (tool, success, status) or None; at the
-    end `success` (in the law's sense; under the training law what the stage asks for), `full_success`, `score` (final
-    progress), `coverage`, `sequence` (longest run of required tools in order / number required), `steps`, `ended_by`,
-    `episode_return`, `task` (index).
+    Always `instance_id` and `episode_seed`; after a step `execution` (tool, success, status) or None; at the end
+    `success` (what the stage asks for; at the last, but for the training law, full success), `full_success`, `score`
+    (final progress), `coverage`, `sequence` (longest run of required tools in order / number required), `steps`,
+    `ended_by`, `episode_return`, `task` (index).
 
     ## Arguments
     `settings` (a `WorkflowOptions`), single options of these by keyword, and `render_mode` (`ansi`, `rgb_array` or

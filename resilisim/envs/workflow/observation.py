@@ -9,8 +9,9 @@ action is legal that has a meaning. Three filters narrow down which tools may be
 * semantic: its composite confidence is above 0.3
 
 If no tool without success can be executed and none runs, Algorithm 1 steps in: the two best retrieved candidates
-without success; if there is none, the tools without dependencies (before step 10); else error recovery. A mask is never
-empty: NO_OP is what remains.
+without success, with the confidence 0.35; if there is none, the tools without dependencies (before step 10), with 0.30;
+else nothing but error recovery, where there is something to recover. These confidences stand in the place of the
+composite one, which let none of them pass. A mask is never empty: NO_OP is what remains.
 
 Under every law but the training law only executions are legal, and NO_OP where there is none or where waiting can help.
 After a tool's input was refused, INVOKE_TOOL calls it with a parameter changed, and RETRY_TOOL as it was.
@@ -139,6 +140,9 @@ SEMANTIC_THRESHOLD = 0.3  # tau_threshold, without a value in the paper (SPEC se
 MAX_RETRIES = 3
 FALLBACK_CANDIDATES = 2
 FALLBACK_STEPS = 10
+# Which line of Algorithm 1 made a mask, and the confidence of what it offers.
+NO_FALLBACK, CANDIDATES, ROOTS, RECOVERY = range(4)
+FALLBACK_CONFIDENCE = (0.0, 0.35, 0.30, 0.0)
 
 # Patterns have two or three tools; a key has 20 bits for each, counted from 1, so that 0 means none.
 PATTERN_TOOL_BITS = 20
@@ -226,9 +230,10 @@ def show_counters(episode: Episode, world: World) -> None:
         shown[TASK_NUM_RUNNING] = 1 if episode.running >= 0 else 0
     else:
         shown[TASK_HISTORY_FACTOR] = world.history_factor[failures]
-    if not world.hidden:
+    if not world.hidden or world.without_list:
         shown[TASK_MILESTONES] = saturated(episode.milestones)
         shown[TASK_PROGRESS] = quantised(episode.progress)
+    if not world.hidden:
         shown[TASK_ORDER_BROKEN] = counters[SPOILT]
 
 
@@ -482,9 +487,20 @@ def has_failed(shown: int) -> bool:
 
 @scalar
 def confidence(episode: Episode, tool: int, task: TaskRecord, world: World) -> float:
-    """Return the composite confidence of a tool, 0 to 1."""
+    """Return the confidence of a tool, 0 to 1: the composite one, or what Algorithm 1 gives to what it offers."""
+    if episode.fallback != NO_FALLBACK and is_offered(episode, tool, world):
+        return FALLBACK_CONFIDENCE[episode.fallback]
     static = float(task.static_confidence[tool])
     return min(1.0, static + WEIGHT_PATTERN * pattern_confidence(episode, tool, world))
+
+
+@scalar
+def is_offered(episode: Episode, tool: int, world: World) -> bool:
+    """Return whether a tool without success can be executed; after a fallback those are what it offers."""
+    num_tools, mask = world.rules.num_tools, episode.action_mask
+    if episode.tools[tool, TOOL_STATUS] == STATUS_SUCCESS:
+        return False
+    return bool(mask[action_index(INVOKE_TOOL, tool, num_tools)] or mask[action_index(RETRY_TOOL, tool, num_tools)])
 
 
 @scalar
@@ -540,6 +556,8 @@ def write_mask(episode: Episode, sections: Sections, task: TaskRecord, world: Wo
     """Write the mask and return whether a tool without success can be executed (as printed: before the fallback)."""
     rules, mask = world.rules, episode.action_mask
     num_tools = rules.num_tools
+    was_fallback = episode.fallback
+    episode.fallback = NO_FALLBACK
     for action in range(num_actions(num_tools)):
         mask[action] = 0
     executable, way_forward = False, False
@@ -553,8 +571,12 @@ def write_mask(episode: Episode, sections: Sections, task: TaskRecord, world: Wo
     fallen_back = False
     if not way_forward and episode.running < 0:
         fallen_back = _fall_back(episode, sections, task, world)
+    if unlikely(episode.fallback != was_fallback or episode.fallback != NO_FALLBACK):
+        show_confidences(episode, task, world)
     if world.training_law:
         _allow_other_types(episode, world)
+        if unlikely(not (way_forward or fallen_back) and episode.running < 0):
+            fallen_back = _force_recovery(episode, world)
     else:
         if rules.waiting_is_productive or not (executable or fallen_back):
             mask[meta_action_index(META_NO_OP, num_tools)] = 1
@@ -567,19 +589,39 @@ def write_mask(episode: Episode, sections: Sections, task: TaskRecord, world: Wo
 
 @scalar
 def _fall_back(episode: Episode, sections: Sections, task: TaskRecord, world: World) -> bool:
-    """Algorithm 1; return whether it made an execution legal."""
+    """Algorithm 1 but for recovery; return whether it made an execution legal."""
     rules = world.rules
     added = 0
     for tool in task.candidates:
         if tool >= 0 and added < FALLBACK_CANDIDATES and episode.tools[tool, TOOL_STATUS] != STATUS_SUCCESS:
             allow_execution(episode, sections, tool, True, world)
+            episode.fallback = CANDIDATES
             added += 1
     if added == 0 and episode.counters[TURNS_USED] < FALLBACK_STEPS:
         for tool in range(rules.num_tools):
             if rules.dependencies[tool, 0] < 0 and episode.tools[tool, TOOL_STATUS] != STATUS_SUCCESS:
                 allow_execution(episode, sections, tool, True, world)
+                episode.fallback = ROOTS
                 added += 1
     return added > 0
+
+
+@scalar
+def _force_recovery(episode: Episode, world: World) -> bool:
+    """The last line of Algorithm 1: make nothing legal but recovery, and return whether there is any.
+
+    Where there is none the mask stays as it is: the episode is in a deadlock.
+    """
+    mask, any_recovery = episode.action_mask, False
+    for action in range(num_actions(world.rules.num_tools)):
+        if mask[action] and world.action_type[action] in (RECOVER_ERROR, RESTORE_CHECKPOINT):
+            any_recovery = True
+    if any_recovery:
+        episode.fallback = RECOVERY
+        for action in range(num_actions(world.rules.num_tools)):
+            if world.action_type[action] not in (RECOVER_ERROR, RESTORE_CHECKPOINT):
+                mask[action] = 0
+    return any_recovery
 
 
 @scalar

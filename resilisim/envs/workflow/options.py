@@ -19,7 +19,7 @@ from resilisim.envs.settings import (
 )
 from resilisim.envs.workflow.context import SimilaritySource
 from resilisim.envs.workflow.training import MAX_STAGE, STAGES
-from resilisim.errors import InvalidInputError, unknown_argument, unknown_name
+from resilisim.errors import InvalidInputError, shown_value, unknown_argument, unknown_name
 from resilisim.options import check_options, option
 from resilisim.seeding import TRAINING_SALT
 from resilisim.simulator.end_rules import EndRules
@@ -30,12 +30,12 @@ from resilisim.tasks.task import SPLITS, split_of
 from resilisim.tool_library import ToolLibrary, default_library
 
 WorkflowReward = Literal["full_success", "two_phase", Reward]
-Required = Literal["shown", "hidden"]
+Required = Literal["shown", "hidden", "none"]
 ObservationType = Literal["uint8", "float32"]
 
 FILTERS = ("semantic", "dependency", "constraint")
 TASK_SETS = (*SPLITS, "all")
-MAX_TURNS = 10  # k_max, but under the training law
+BENCHMARK_TURNS = 10  # k_max, but under the training law
 
 # Tasks by the name of their part of the benchmark, or tasks, mappings and ids.
 Tasks = str | Sequence[Task | str | Mapping[str, Any]]
@@ -75,7 +75,10 @@ class WorkflowOptions(LawOptions):
     )
     filters: Collection[str] = ()
     required: Required = option(
-        "shown", "Hidden, the required list is not shown, so that retrieval is the only hint.", noun="required option"
+        "shown",
+        "Hidden, the required list is not shown, so that retrieval is the only hint. None (training law), the task is "
+        "played as one without such a list: progress is of milestones, successful tools and steps.",
+        noun="required option",
     )
     printed_rules: bool = option(False, "Take the paper's rules as printed where docs/decisions reads them otherwise.")
     similarity: SimilaritySource = "auto"
@@ -98,6 +101,11 @@ class WorkflowOptions(LawOptions):
         if self.reward in JUDGED_REWARDS and self.law == TRAINING_LAW:
             raise InvalidInputError(
                 f"reward {self.reward!r} under the training law: expected the benchmark law, the one that is solved"
+            )
+
+        if self.required == "none" and self.law != TRAINING_LAW:
+            raise InvalidInputError(
+                f"required is 'none' under the law {shown_value(self.law)}: expected the training law with it"
             )
 
     def _read_law(self) -> None:
@@ -133,7 +141,7 @@ class WorkflowOptions(LawOptions):
         """Return the most steps of an episode at a stage of the curriculum, which the training law alone asks for."""
         if self.max_turns is not None:
             return self.max_turns
-        return STAGES[stage].max_turns if self.law == TRAINING_LAW else MAX_TURNS
+        return STAGES[stage].max_turns if self.law == TRAINING_LAW else BENCHMARK_TURNS
 
 
 def resolve_tasks(tasks: Tasks, library: ToolLibrary) -> tuple[Task, ...]:

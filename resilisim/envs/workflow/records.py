@@ -58,8 +58,10 @@ class Episode(Protocol):
     sequence_length: Annotated[int, "int32"]
     places_length: Annotated[int, "int32"]
     num_done: Annotated[int, "int32"]  # places of the required list with an output that is not known to be corrupt
-    types_reached: Annotated[int, "int32"]  # bit mask of operation types of required tools that have succeeded
-    milestones: Annotated[int, "int32"]  # how many these are, and one more if a required output has succeeded
+    types_reached: Annotated[int, "int32"]  # bit mask of operation types of required tools that have succeeded; without
+    # a list of these, of any tools, as far as the type of the task has steps of that type
+    milestones: Annotated[int, "int32"]  # how many these are, and one more if an output is among them
+    fallback: Annotated[int, "int32"]  # which line of Algorithm 1 made the mask, or NO_FALLBACK
     last_type: Annotated[int, "int32"]  # type of the last action, or -1
     running: Annotated[int, "int32"]  # tool started by PARALLEL_EXECUTE, or -1
     checkpoint_row: Annotated[int, "int32"]  # consecutive failures at the checkpoint, or -1
@@ -142,6 +144,8 @@ class TaskRecord(Protocol):
     word1: Annotated[int, "int64"]
     num_required: Annotated[int, "int64"]
     closure_size: Annotated[int, "int64"]
+    types: Annotated[int, "int64"]  # bit mask of the operation types that are milestones
+    fallback: Annotated[int, "int64"]  # of the first mask
     place: Annotated[Small, "int16", "tools"]  # place in the required list, or -1
     required: Annotated[Small, "int16", "closure"]  # tools that can fill the places, by place: the list, and stand-ins
     closure: Annotated[Small, "int16", "closure"]  # required tools and all their dependencies
@@ -169,6 +173,7 @@ class World(Protocol):
     dependency_filter: Annotated[int, "int64"]
     constraint_filter: Annotated[int, "int64"]
     hidden: Annotated[int, "int64"]  # required flags and places are not shown
+    without_list: Annotated[int, "int64"]  # progress and rewards are those of a task without required tools
     rewrites_mask: Annotated[int, "int64"]  # training law or a filter: any step can change the whole mask
     has_sections: Annotated[int, "int64"]  # 1: episodes have `Sections`, which are shown
     # Set by a trainer between rollouts.

@@ -60,9 +60,11 @@ from resilisim.envs.workflow.spaces import (
     saturated,
 )
 from resilisim.envs.workflow.training import (
+    MAX_STAGE,
     STAGES,
     execution_reward,
     longest_ascending_run,
+    progress_without_list,
     step_reward,
     training_base,
     training_probability,
@@ -287,6 +289,10 @@ def _enter_success(episode: Episode, tool: int, first: bool, task: TaskRecord, w
     if operation_type <= OUTPUT_TYPE:
         flow = episode.task_columns[TASK_DATA_FLOW]
         episode.task_columns[TASK_DATA_FLOW] = max(int(flow), operation_type)
+    if unlikely(world.without_list != 0):
+        if task.types >> operation_type & 1:
+            _reach_type(episode, operation_type)
+        return
     place = task.place[tool]
     for earlier in range(episode.places_length):
         if episode.places[earlier] == place:
@@ -294,10 +300,16 @@ def _enter_success(episode: Episode, tool: int, first: bool, task: TaskRecord, w
     if place >= 0:
         episode.places[episode.places_length] = place
         episode.places_length += 1
-        if operation_type > 0 and not episode.types_reached >> operation_type & 1:
-            # An output is two milestones: its operation type, and the first output.
-            episode.types_reached |= 1 << operation_type
-            episode.milestones += 2 if operation_type == OUTPUT_TYPE else 1
+        if operation_type > 0:
+            _reach_type(episode, operation_type)
+
+
+@inlined
+def _reach_type(episode: Episode, operation_type: int) -> None:
+    """Count an operation type as a milestone, once; an output is two: its type, and the first output."""
+    if not episode.types_reached >> operation_type & 1:
+        episode.types_reached |= 1 << operation_type
+        episode.milestones += 2 if operation_type == OUTPUT_TYPE else 1
 
 
 @scalar
@@ -348,7 +360,9 @@ REQUIRED_COVERAGE = tuple(stage.required_coverage for stage in STAGES)
 
 @inlined
 def coverage_of(episode: Episode, task: TaskRecord, world: World) -> float:
-    """Return the share of required tools that are done; as printed, that have been executed."""
+    """Return the share of required tools that are done; as printed, that have been executed; none without a list."""
+    if unlikely(world.without_list != 0):
+        return 0.0
     count = int(episode.num_done)
     if world.printed_rules:
         count, place = 0, -1
@@ -378,7 +392,8 @@ def ended_by_law(
     if ended != RUNNING:
         return ended
     if world.training_law:
-        if coverage >= 1.0 or (world.printed_rules == 1 and episode.progress >= 1.0):
+        by_progress = world.printed_rules == 1 or world.without_list == 1
+        if coverage >= 1.0 or (by_progress and episode.progress >= 1.0):
             return COMPLETION
         if turns_are_used:
             return TURNS
@@ -391,16 +406,20 @@ def ended_by_law(
 
 
 @scalar
-def succeeded_in_training(episode: Episode, ended: int, coverage: float, task: TaskRecord, world: World) -> bool:
-    """Return success in the training law's sense, which is what the stage of the curriculum asks for."""
+def succeeded_at_stage(episode: Episode, ended: int, coverage: float, task: TaskRecord, world: World) -> bool:
+    """Return whether the episode came to what the stage of the curriculum asks for; printed rules know no stages."""
     progress = episode.progress
     if world.printed_rules:
         if progress >= COMPLETE_PROGRESS or coverage >= 1.0:
             return True
         return (ended in (TURNS, DEADLOCK)) and progress >= TIMEOUT_PROGRESS
     stage = episode.stage
-    if ended == CONSECUTIVE or episode.counters[NUM_FAILURES] > MAX_ERRORS[stage] or progress < MIN_PROGRESS[stage]:
+    if ended not in (COMPLETION, TURNS, DEADLOCK) or episode.counters[NUM_FAILURES] > MAX_ERRORS[stage]:
         return False
+    if progress < MIN_PROGRESS[stage]:
+        return False
+    if world.without_list:
+        return True
     return bool(episode.num_done >= max(1, int(REQUIRED_COVERAGE[stage] * task.num_required + WHOLE_TOOL)))
 
 
@@ -458,6 +477,7 @@ def begin_episode(
     episode.max_turns = world.max_turns
     episode.episode += 1
     copy_words(episode.state, world.start_state)
+    episode.fallback = task.fallback
     copy_words(episode.observation, task.start_observation)
     if unlikely(world.has_sections != 0):
         _begin_sections(episode, sections, task, world)
@@ -542,6 +562,8 @@ def step_environment(
     coverage = coverage_of(episode, task, world)
     in_order = counters[SPOILT] == 0 and episode.places_length > 0
     progress = coverage + (IN_ORDER_BONUS if in_order or world.printed_rules else 0.0)
+    if unlikely(world.without_list != 0):
+        progress = progress_without_list(episode, task, world)
     gain = max(0.0, min(1.0, progress) - episode.progress)
     episode.progress += gain
     finish_chance = finish_value(rules, task, counters, parts, hidden, False)
@@ -577,13 +599,14 @@ def _close_step(
     counters, rules = episode.counters, world.rules
     ended, is_over = counters[ENDED], counters[ENDED] != RUNNING
     full_success, success, order = False, False, 0.0
+    is_early = episode.stage < MAX_STAGE and world.printed_rules == 0
     if is_over:
         chance = finish_value(rules, task, counters, sections.parts, sections.hidden, True)
-        full_success = ended == COMPLETION and chance == 1.0
+        full_success = (ended == COMPLETION or world.without_list == 1) and chance == 1.0
         success = full_success
         order = order_share(episode, task)
-        if unlikely(world.training_law != 0):
-            success = succeeded_in_training(episode, ended, coverage, task, world)
+        if unlikely(world.training_law != 0 or is_early):
+            success = succeeded_at_stage(episode, ended, coverage, task, world)
     if world.two_phase:
         reward += step_reward(
             episode,
@@ -598,7 +621,7 @@ def _close_step(
             task,
             world,
         )
-    elif full_success:
+    elif success if is_early else full_success:
         reward = 1.0
     episode.last_type = action_type
     episode.episode_return += reward

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from resilisim.envs.settings import TRAINING_LAW
-from resilisim.envs.workflow.context import TaskContext
+from resilisim.envs.workflow.context import TaskContext, types_of_skeleton
 from resilisim.envs.workflow.observation import show_clocks, show_constant_sections, show_tool
 from resilisim.envs.workflow.options import WorkflowOptions
 from resilisim.envs.workflow.records import (
@@ -24,7 +24,6 @@ from resilisim.envs.workflow.records import (
 from resilisim.envs.workflow.spaces import (
     LARGEST,
     NUM_TASK_FEATURES,
-    OUTPUT_TYPE,
     TASK_BASE_PROBABILITY,
     TASK_HISTORY_FACTOR,
     TASK_MILESTONES_EXPECTED,
@@ -42,7 +41,7 @@ from resilisim.envs.workflow.spaces import (
     saturated,
     tool_of,
 )
-from resilisim.envs.workflow.training import MAX_STAGE
+from resilisim.envs.workflow.training import MAX_STAGE, num_milestones
 from resilisim.seeding import hash_words
 from resilisim.simulator.law import Law
 from resilisim.simulator.problem import Problem, build_problem
@@ -92,7 +91,7 @@ def build_tables(
     if worlds["has_sections"][0]:
         _write_start_sections(worlds[0], start[0], layout, numbers.law)
     records = make_records(len(tasks), task_dtype(layout))
-    _write_tasks(records, tasks, problems, context, options.salt)
+    _write_tasks(records, tasks, problems, context, options)
     _write_constant_columns(records, worlds, problems, context)
     return layout, records, worlds
 
@@ -143,7 +142,8 @@ def _write_options(worlds: Records, options: WorkflowOptions) -> None:
     worlds["printed_rules"] = options.printed_rules
     for name in ("semantic", "dependency", "constraint"):
         worlds[f"{name}_filter"] = name in options.filters
-    worlds["hidden"] = options.required == "hidden"
+    worlds["hidden"] = options.required != "shown"
+    worlds["without_list"] = options.required == "none"
     worlds["rewrites_mask"] = options.law == TRAINING_LAW or len(options.filters) > 0
     worlds["has_sections"] = options.failure_model().has_sections
 
@@ -200,13 +200,18 @@ def _write_start_sections(world: Any, episode: Any, layout: Layout, law: Law) ->
 
 
 def _write_tasks(
-    records: Records, tasks: Sequence[Task], problems: Sequence[Problem], context: TaskContext, salt: str
+    records: Records, tasks: Sequence[Task], problems: Sequence[Problem], context: TaskContext, options: WorkflowOptions
 ) -> None:
     num_tools = problems[0].num_tools
-    words = np.array([hash_words(salt, task.instance_id) for task in tasks], dtype=np.int64)
+    words = np.array([hash_words(options.salt, task.instance_id) for task in tasks], dtype=np.int64)
     records["word0"], records["word1"] = words[:, 0], words[:, 1]
     records["num_required"] = [len(problem.required) for problem in problems]
     records["closure_size"] = [len(problem.closure) for problem in problems]
+    if options.required == "none":
+        types = [types_of_skeleton(task.task_type) for task in tasks]
+    else:
+        types = [{int(context.operation_type[tool]) for tool in problem.required} - {0} for problem in problems]
+    records["types"] = [sum(1 << code for code in of_task) for of_task in types]
     _write_padded(records["required"], [_by_place(problem) for problem in problems])
     _write_padded(records["closure"], [problem.closure for problem in problems])
     records["place"] = -1
@@ -229,12 +234,6 @@ def _write_padded(target: NDArray[Any], rows: Sequence[Sequence[int]]) -> None:
     target[:] = -1
     for index, row in enumerate(rows):
         target[index, : len(row)] = row
-
-
-def _milestones(problem: Problem, context: TaskContext) -> int:
-    """Return how many milestones a task has: its operation types, and its first output."""
-    types = {int(context.operation_type[tool]) for tool in problem.required} - {0}
-    return len(types) + int(OUTPUT_TYPE in types)
 
 
 def _ranked_candidates(context: TaskContext) -> NDArray[np.int64]:
@@ -264,7 +263,8 @@ def _write_constant_columns(
     if not hidden:
         shown[:, :, TOOL_PLACE] = np.array([problem.place for problem in problems]) + 1
         task_columns[:, TASK_NUM_REQUIRED] = records["num_required"]
-        task_columns[:, TASK_MILESTONES_EXPECTED] = [_milestones(problem, context) for problem in problems]
+    if not hidden or worlds["without_list"][0]:
+        task_columns[:, TASK_MILESTONES_EXPECTED] = [num_milestones(int(types)) for types in records["types"]]
 
 
 def _quantised(shares: NDArray[np.float32]) -> NDArray[np.uint8]:

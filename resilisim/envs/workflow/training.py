@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from resilisim.envs.workflow.records import Episode, Small, TaskRecord, World
+from resilisim.envs.workflow.spaces import OUTPUT_TYPE
 from resilisim.simulator.compiled import scalar
 from resilisim.simulator.state import NUM_FAILURES, TURNS_USED
 
@@ -116,6 +117,33 @@ EARLY_STEPS = 10
 LATE_PROGRESS = 0.8
 
 
+# Progress of a task without required tools (D.4.1): shares, and how many tools and steps make a whole one.
+SHARES = (0.3, 0.4, 0.3)  # of milestones, tools and steps
+WHOLE_TOOLS = 5
+WHOLE_STEPS = 20
+
+
+@scalar
+def num_milestones(types: int) -> int:
+    """Return how many milestones a bit mask of operation types stands for: each, and the first output."""
+    count = 0
+    for code in range(OUTPUT_TYPE + 2):
+        count += types >> code & 1
+    return count + (types >> OUTPUT_TYPE & 1)
+
+
+@scalar
+def progress_without_list(episode: Episode, task: TaskRecord, world: World) -> float:
+    """Return D.4.1's progress of a task without required tools; where nothing is a milestone, all are reached."""
+    expected, tools = num_milestones(task.types), 0
+    for tool in range(world.rules.num_tools):
+        tools += 1 if episode.successes[tool] > 0 else 0
+    milestones = episode.milestones / expected if expected > 0 else 1.0
+    steps = episode.counters[TURNS_USED] / WHOLE_STEPS
+    value = SHARES[0] * milestones + SHARES[1] * min(1.0, tools / WHOLE_TOOLS) + SHARES[2] * min(1.0, steps)
+    return float(value)
+
+
 @scalar
 def longest_ascending_run(places: Small, length: int) -> int:
     """Return the length of the longest ascending run, not necessarily adjacent, of the distinct `places[:length]`."""
@@ -207,7 +235,7 @@ def execution_reward(
 ) -> float:
     """Return what an execution pays by itself: exploration, discovery or order, semantics, error, repetition."""
     phase = phase_of(episode.running_success)
-    required = task.place[tool] >= 0
+    required = task.place[tool] >= 0 and world.without_list == 0
     value = SEMANTIC_RETRIEVAL * max(0.0, float(task.similarity[tool]))
     value += SEMANTIC_PATTERN * pattern + SEMANTIC_TASK * float(task.task_confidence[tool])
     if phase == 0:
@@ -253,7 +281,7 @@ def step_reward(
         if printed and episode.places_length > 0:
             value += order_reward(episode.places, episode.places_length, True)
         if printed or (ended and success):
-            value += efficiency_reward(steps, task.closure_size, failures)
+            value += efficiency_reward(steps, WHOLE_TOOLS if world.without_list else task.closure_size, failures)
     if ended:
         value += terminal_reward(success, phase, coverage, sequence, episode.progress)
     return value

@@ -70,7 +70,9 @@ class TrainingConfig(BaseModel):
         initial_prior: Transformer: by how much more likely (as a logit) it takes, before it learns anything, tools that
             the list is waiting for; 0 for no preference.
         autocast: Compute the network in bfloat16 on CUDA, up to the heads; validation plays in float32, as users do.
-        curriculum: Move through the stages of Table 12 (D.4.2).
+        curriculum: Stages of the training: none; paper, those of Table 12 (D.4.2), which ask for more and more of a
+            task; optimum, harder and harder tasks with fewer and fewer steps, moved by success as a share of their V*,
+            under a law without parts.
         reward_adjustment: Adjust an episode's rewards when it ends (D.5.1).
         patterns: Mine patterns of tools from successful episodes (D.5.2).
         monitors: Watch convergence by phase (D.5.1) and log it.
@@ -127,7 +129,7 @@ class TrainingConfig(BaseModel):
     initial_prior: float = 3.0
     autocast: bool = True
 
-    curriculum: bool = False
+    curriculum: Literal["none", "paper", "optimum"] = "none"
     reward_adjustment: bool = False
     patterns: bool = False
     monitors: bool = False
@@ -190,6 +192,10 @@ class TrainingConfig(BaseModel):
             )
         if self.reward in JUDGED_REWARDS and self.law == "training":
             raise ValueError(f"reward is {self.reward!r}: expected the benchmark law with it, the one that is solved")
+        if self.curriculum != "none" and self.reward in JUDGED_REWARDS:
+            raise ValueError(f"curriculum is {self.curriculum!r}: expected none with the reward {self.reward!r}")
+        if self.curriculum == "optimum" and self.law == TRAINING_LAW:
+            raise ValueError("curriculum is 'optimum' under the training law: expected a law that is solved")
         if self.libraries == "random":
             self._check_random_libraries()
         if self.max_steps is None and self.max_minutes is None:
@@ -201,7 +207,7 @@ class TrainingConfig(BaseModel):
     def _check_random_libraries(self) -> None:
         """Refuse what belongs to one library, or to one law."""
         fixed: dict[str, Any] = {"network": "transformer", "law": BENCHMARK_LAW, "required": "shown", "filters": ()}
-        fixed |= dict.fromkeys(("tool_embeddings", "patterns", "reward_adjustment", "curriculum"), False)
+        fixed |= dict.fromkeys(("tool_embeddings", "patterns", "reward_adjustment"), False) | {"curriculum": "none"}
         for name, expected in fixed.items():
             value = getattr(self, name)
             if value != expected:

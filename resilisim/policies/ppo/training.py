@@ -32,7 +32,7 @@ from stable_baselines3.common.logger import KVWriter, Logger, TensorBoardOutputF
 
 from resilisim.envs.random_libraries import VERSION, RandomSettings, random_settings
 from resilisim.envs.settings import BENCHMARK_LAW, JUDGED_REWARDS
-from resilisim.envs.workflow.options import WorkflowOptions
+from resilisim.envs.workflow.options import BENCHMARK_TURNS, WorkflowOptions
 from resilisim.envs.workflow.vector import WorkflowVectorEnv
 from resilisim.errors import InvalidInputError, MissingExtraError, StoreError, install_line
 from resilisim.policies.ppo.adjustment import (
@@ -59,7 +59,15 @@ from resilisim.policies.ppo.checkpoint import (
 from resilisim.policies.ppo.config import TrainingConfig
 from resilisim.policies.ppo.imitation import Batch, Imitation, ImitationUpdate, Rehearsal, imitation_batches
 from resilisim.policies.ppo.network import Network, WorkflowActor, WorkflowTransformer
-from resilisim.policies.ppo.parts import Figures, Parts, mean_of
+from resilisim.policies.ppo.parts import (
+    MORE_STEPS,
+    PAPER_LESSONS,
+    Figures,
+    Lesson,
+    Parts,
+    lessons_by_optimum,
+    mean_of,
+)
 from resilisim.policies.ppo.policy import check_library, reads_laws
 from resilisim.policies.ppo.sb3 import WorkflowFeatures, WorkflowPolicy, WorkflowVecEnv
 from resilisim.policies.ppo.validation import Evaluation, Validator
@@ -197,7 +205,7 @@ class _Run:
         self._validators = {"benchmark": [Validator(held_out, config.validation_episodes, shown)]}
         if config.libraries == "random":
             self._validators["random"] = list(random_validators(config))
-        self._parts = Parts(config)
+        self._parts = Parts(config, self._lessons_of_stages())
         self._at = _Standing()  # steps and seconds are those of its beginning
         self._library_number = 0  # of the random libraries
         self._envs, self._model = self._surroundings(0)
@@ -240,6 +248,12 @@ class _Run:
                 self._tell()
         finally:
             self._model.logger.close()
+
+    def _lessons_of_stages(self) -> tuple[Lesson, ...]:
+        if self._config.curriculum != "optimum":
+            return PAPER_LESSONS
+        law = WorkflowOptions(law=self._config.law).failure_model()
+        return lessons_by_optimum(self._library, [task.required_tools for task in self._tasks], law)
 
     def _surroundings(self, number: int) -> tuple[WorkflowVectorEnv, MaskablePPO]:
         """Return environments of the given library, or of random one `number`, and a fresh model for them."""
@@ -543,6 +557,8 @@ def random_validators(config: TrainingConfig) -> Iterator[Validator]:
 
 def make_environments(config: TrainingConfig, options: WorkflowOptions, salt: str = TRAINING_SALT) -> WorkflowVectorEnv:
     """Return the environments of a configuration, with tasks, library, law and turns of the options."""
+    if config.curriculum == "optimum":  # the longest of its lessons
+        options = options.with_options({"max_turns": BENCHMARK_TURNS + max(MORE_STEPS)})
     return WorkflowVectorEnv(
         config.num_envs,
         settings=options,

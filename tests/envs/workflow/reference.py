@@ -23,8 +23,11 @@ from resilisim.envs.workflow.training import MAX_STAGE, STAGES
 from resilisim.seeding import PURPOSE_FAILURE, PURPOSE_SUCCESS, episode_key, tool_key, uniform_bits
 from resilisim.simulator.law import Law
 from resilisim.tasks import Task
+from resilisim.tasks.task import TEMPLATE_OF_TYPE
 from resilisim.tool_library import ToolLibrary
+from resilisim.tool_library.tool import SEMANTIC_TYPES
 
+SHOWN_WITHOUT_LIST = (spaces.TASK_PROGRESS, spaces.TASK_MILESTONES, spaces.TASK_MILESTONES_EXPECTED)
 FAILURES = (spaces.STATUS_FAILED, spaces.STATUS_TIMEOUT, spaces.STATUS_DEPENDENCY_FAILED)
 
 
@@ -72,6 +75,7 @@ class Reference:
         self.required = [self.library.index(name) for name in self.task.required_tools]
         self.closure = {self.library.index(name) for name in self.library.closure(self.task.required_tools)}
         self.types = [int(code) for code in self.context.operation_type]
+        self.without_list = self.options.required == "none"
         self.key = episode_key(self.options.salt, self.seed, self.task.instance_id)
         self.training = self.options.law == "training"
         self.printed = self.options.printed_rules
@@ -109,6 +113,11 @@ class Reference:
         return sum(not one.success for one in self.history)
 
     def required_places(self) -> list[int]:
+        if self.without_list:
+            return []
+        return self.listed_places()
+
+    def listed_places(self) -> list[int]:
         return [self.required.index(tool) for tool in self.first_successes() if tool in self.required]
 
     def in_order(self) -> bool:
@@ -119,13 +128,29 @@ class Reference:
         return not self.in_order()
 
     def full_success(self) -> bool:
-        return self.in_order() and len(self.required_places()) == len(self.required)
+        return self.listed_places() == list(range(len(self.required)))
+
+    def expected_types(self) -> set[int]:
+        if not self.without_list:
+            return {self.types[tool] for tool in self.required} - {0}
+        steps = TEMPLATE_OF_TYPE[self.task.task_type].steps
+        return {1 + SEMANTIC_TYPES.index(step.semantic_type) for step in steps}
 
     def milestones(self) -> int:
-        done = [tool for tool in self.first_successes() if tool in self.required]
-        return len({self.types[tool] for tool in done} - {0}) + any(self.types[tool] == 4 for tool in done)
+        done = [tool for tool in self.first_successes() if self.without_list or tool in self.required]
+        types = {self.types[tool] for tool in done} & self.expected_types()
+        return len(types) + (4 in types)
+
+    def computed_progress(self) -> float:
+        if self.without_list:
+            expected = len(self.expected_types()) + (4 in self.expected_types())
+            tools = min(1.0, len(self.first_successes()) / 5)
+            return 0.3 * (self.milestones() / expected) + 0.4 * tools + 0.3 * min(1.0, self.steps / 20)
+        return self.coverage() + (0.1 if self.printed or (self.required_places() and self.in_order()) else 0.0)
 
     def coverage(self) -> float:
+        if self.without_list:
+            return 0.0
         if self.printed:
             return sum(self.executed(tool) > 0 for tool in self.required) / len(self.required)
         return len(self.required_places()) / len(self.required)
@@ -190,6 +215,9 @@ class Reference:
         return max([self.patterns.get((*end, self.library.names[tool]), 0.0) for end in ends], default=0.0)
 
     def confidence(self, tool: int) -> float:
+        return self.fallback()[1] if tool in self.fallback()[0] else self.composite(tool)
+
+    def composite(self, tool: int) -> float:
         static = float(self.context.static_confidence[self.row, tool])
         return min(1.0, static + 0.25 * float(np.float32(self.pattern(tool))))
 
@@ -203,28 +231,27 @@ class Reference:
                 return False
         if "dependency" in filters and sum(self.unmet(tool)):
             return False
-        return "semantic" not in filters or self.confidence(tool) > 0.3
+        return "semantic" not in filters or self.composite(tool) > 0.3
+
+    def fallback(self) -> tuple[list[int], float]:
+        """Return what Algorithm 1 offers in the present state, and the confidence of it; nothing if it is not asked."""
+        unfinished = [tool for tool in range(self.num_tools) if self.shown[tool] != spaces.STATUS_SUCCESS]
+        if self.running is not None or any(self.passes(tool) for tool in unfinished):
+            return [], 0.0
+        scores, candidates = self.context.similarity[self.row], self.context.candidates[self.row]
+        best = sorted((tool for tool in unfinished if candidates[tool]), key=lambda tool: -scores[tool])[:2]
+        if best:
+            return best, 0.35
+        return [tool for tool in unfinished if not self.needs[tool] and self.steps < 10], 0.30
 
     def legal(self) -> tuple[set[tuple[str, int | None]], bool]:
         """Return the legal actions, and whether the episode has a way forward."""
         executable = {tool for tool in range(self.num_tools) if self.passes(tool) and tool != self.running}
         forward = any(self.shown[tool] != spaces.STATUS_SUCCESS for tool in executable)
         before_fallback = forward
-        if not forward and self.running is None:
-            scores = self.context.similarity[self.row]
-            candidates = [
-                tool
-                for tool in sorted(range(self.num_tools), key=lambda tool: -scores[tool])
-                if self.context.candidates[self.row, tool] and self.shown[tool] != spaces.STATUS_SUCCESS
-            ][:2]
-            if not candidates and self.steps < 10:
-                candidates = [
-                    tool
-                    for tool in range(self.num_tools)
-                    if not self.needs[tool] and self.shown[tool] != spaces.STATUS_SUCCESS
-                ]
-            executable |= set(candidates)
-            forward = bool(candidates)
+        offered, _ = self.fallback()
+        executable |= set(offered)
+        forward = forward or bool(offered)
         actions: set[tuple[str, int | None]] = set()
         for tool in executable:
             actions.add(("RETRY_TOOL" if self.shown[tool] in FAILURES else "INVOKE_TOOL", tool))
@@ -232,6 +259,9 @@ class Reference:
                 actions.add(("PARALLEL_EXECUTE", tool))
         if self.training:
             actions |= self.other_actions()
+            recovery = {(name, tool) for name, tool in actions if name in ("RECOVER_ERROR", "RESTORE_CHECKPOINT")}
+            if not forward and self.running is None and recovery:
+                actions, forward = recovery, True
         elif not executable:
             actions.add(("NO_OP", None))
         return actions, before_fallback if self.printed else forward or self.running is not None
@@ -311,16 +341,15 @@ class Reference:
             self.loop.append(signature)
         if not self.training and self.options.loop_length and self.ended is None:
             self.ended = "loop" if len(self.loop) >= self.options.loop_length else None
-        bonus = 0.1 if self.printed or (self.required_places() and self.in_order()) else 0.0
         before = self.progress
-        self.progress = max(before, min(1.0, self.coverage() + bonus))
+        self.progress = max(before, min(1.0, self.computed_progress()))
         _, forward = self.legal()
         if self.ended is None:
             self.ended = self.how_it_ended(forward)
         success = self.success() if self.ended is not None else False
         reward = pay + self.pay_of_step(name, success, self.progress - before, self.milestones() - milestones_before)
         if self.options.reward == "full_success":
-            reward = float(self.ended is not None and self.full_success())
+            reward = float(self.ended is not None and (success if self.is_early() else self.full_success()))
         self.last_type = name
         self.total += reward
         return reward, self.ended is not None
@@ -355,30 +384,36 @@ class Reference:
     def how_it_ended(self, forward: bool) -> str | None:
         complete = self.full_success()
         if self.training:
-            complete = self.coverage() >= 1.0 or (self.printed and self.progress >= 1.0)
+            by_progress = self.printed or self.without_list
+            complete = self.coverage() >= 1.0 or (by_progress and self.progress >= 1.0)
         if complete:
             return "completion"
         if self.steps >= self.max_steps:
             return "turns"
         return "deadlock" if self.training and not forward else None
 
+    def is_early(self) -> bool:
+        return self.stage < MAX_STAGE and not self.printed
+
     def success(self) -> bool:
-        if not self.training:
+        if not self.training and not self.is_early():
             return self.full_success()
         late = self.ended in ("turns", "deadlock") and self.progress >= 0.5
         if self.printed:
             return self.progress >= 0.95 or self.coverage() >= 1.0 or late
         stage = STAGES[self.stage]
         needed = max(1, math.floor(Fraction(str(stage.required_coverage)) * len(self.required)))
-        enough = self.progress >= stage.min_progress and len(self.required_places()) >= needed
-        return enough and self.failures() <= stage.max_errors and self.ended != "consecutive_failures"
+        enough = self.progress >= stage.min_progress
+        enough = enough and (self.without_list or len(self.required_places()) >= needed)
+        ends = ("completion", "turns", "deadlock")
+        return enough and self.failures() <= stage.max_errors and self.ended in ends
 
     # The two-phase reward.
 
     def pay_of_execution(self, tool: int, success: bool, first: bool, first_success: bool, pattern: float) -> float:
         pay = 2.0 * max(0.0, float(self.context.similarity[self.row, tool]))
         pay += 0.5 * float(np.float32(pattern)) + 0.5 * float(self.context.task_confidence[self.row, tool])
-        required = tool in self.required
+        required = tool in self.required and not self.without_list
         if self.phase() == 0:
             pay += 0.0 if self.printed else 3.0
             pay += 30.0 if first else 0.0
@@ -409,7 +444,7 @@ class Reference:
         else:
             pay += self.order_pay(every=True) if self.printed and self.required_places() else 0.0
             if self.printed or (self.ended is not None and success):
-                target = 1.5 * len(self.closure)
+                target = 1.5 * (5 if self.without_list else len(self.closure))
                 pay += 20.0 * max(0.0, target - self.steps) / target + (10.0 if self.failures() == 0 else 0.0)
         if self.ended is None:
             return pay
@@ -450,7 +485,7 @@ class Reference:
                 self.selected[tool],
                 self.successes().index(tool) + 1 if tool in done else 0,
             ]
-        required_types = {self.types[tool] for tool in self.required} - {0}
+        required_types = self.expected_types()
         flow = [self.types[tool] for tool in done if self.types[tool] <= 4]
         shows_phase = self.training or self.options.reward == "two_phase"
         task = np.array(
@@ -477,9 +512,10 @@ class Reference:
             ],
             np.int64,
         )
-        if self.options.required == "hidden":
+        if self.options.required != "shown":
             tools[:, list(spaces.HIDDEN_TOOL_COLUMNS)] = 0
-            task[list(spaces.HIDDEN_TASK_COLUMNS)] = 0
+            shown = SHOWN_WITHOUT_LIST if self.without_list else ()
+            task[[column for column in spaces.HIDDEN_TASK_COLUMNS if column not in shown]] = 0
         return {
             "tools": np.minimum(tools, 255).astype(np.uint8),
             "task": np.minimum(task, 255).astype(np.uint8),

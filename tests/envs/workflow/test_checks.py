@@ -133,6 +133,7 @@ def test_bad_options_are_refused_in_one_line(kind, options, parts):
 
 def test_bad_resets_and_actions_are_refused(env, batch):
     env.reset(seed=0)
+    judged = WorkflowEnv(tasks=TASKS[:1], reward="value")
     refusals = [
         (env.reset, {"options": {"tusk": 0}}, "did you mean 'task'?"),
         (env.reset, {"seed": -1}, "seed is -1: expected at least 0"),
@@ -156,6 +157,10 @@ def test_bad_resets_and_actions_are_refused(env, batch):
         (WorkflowVectorEnv, {"tasks": TASKS, "autoreset_mode": "SAME_STEPS"}, "did you mean 'SAME_STEP'?"),
         (env.set_running_success, {"rate": 1.1}, "running success rate is 1.1: expected at least 0 and at most 1"),
         (env.set_stage, {"stage": 5}, "curriculum stage is 5: expected at least 0 and at most 4"),
+        (env.set_stage, {"stage": 1, "max_turns": 11}, "max_turns of a stage is 11: expected at least 1 and at most"),
+        (env.set_stage, {"stage": 1, "tasks": []}, "tasks of a stage is empty"),
+        (env.set_stage, {"stage": 1, "tasks": [5]}, "task is 5: expected at least 0 and at most 4"),
+        (judged.set_stage, {"stage": 4, "max_turns": 9}, "which was solved for 10: expected that"),
         (env.set_patterns, {"scores": {("utility_logger",): 0.5}}, "expected two or three"),
         (env.set_patterns, {"scores": {("utility_logger", "nothing"): 0.5}}, "unknown tool"),
     ]

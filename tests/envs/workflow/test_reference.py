@@ -10,6 +10,7 @@ import pytest
 
 from resilisim.envs.workflow import spaces
 from resilisim.envs.workflow.env import WorkflowEnv
+from resilisim.envs.workflow.options import FILTERS
 from resilisim.envs.workflow.spaces import ACTION_TYPES, NUM_ACTION_TYPES, RETRY_TOOL, action_index, action_type_of
 from resilisim.seeding import EVALUATION_SALT
 from tests.envs.workflow.cases import (
@@ -120,6 +121,17 @@ def test_hidden_list() -> None:
     for law, filters in product(("benchmark", "training"), ((), ("semantic", "constraint"))):
         keywords: dict[str, Any] = {"tasks": TASKS, "law": law, "filters": filters, "required": "hidden"}
         play(keywords, 6)
+
+
+def test_without_a_list_of_required_tools() -> None:
+    for reward, printed, filters in (
+        ("full_success", False, ()),
+        ("two_phase", False, FILTERS),
+        ("two_phase", True, ()),
+    ):
+        keywords: dict[str, Any] = {"tasks": TASKS, "law": "training", "required": "none", "reward": reward}
+        for trainer in TRAINERS[2:]:
+            play({**keywords, "printed_rules": printed, "filters": filters}, 5, trainer)
 
 
 def test_without_retrieval() -> None:

@@ -8,10 +8,14 @@ import numpy as np
 import pytest
 
 from resilisim.envs.workflow import spaces
+from resilisim.envs.workflow.context import types_of_skeleton
 from resilisim.envs.workflow.env import WorkflowEnv
 from resilisim.envs.workflow.spaces import (
     INVOKE_TOOL,
     META_NO_OP,
+    META_RECOVER_ERROR,
+    OUTPUT_TYPE,
+    RECOVER_ERROR,
     RETRY_TOOL,
     STATUS_FAILED,
     STATUS_SUCCESS,
@@ -158,6 +162,38 @@ def test_a_stage_holds_for_the_episodes_that_begin_with_it():
     assert env.reset()[0]["task"][[spaces.TASK_STAGE, spaces.TASK_STEPS_LEFT]].tolist() == [4, 28]
 
 
+def test_a_stage_can_say_what_is_played_and_how_long():
+    env = WorkflowEnv(tasks="test")
+    env.set_stage(4, max_turns=3, tasks=[5, 7])
+    met = set()
+    for seed in range(20):
+        observation, info = env.reset(seed=seed)
+        assert observation["task"][spaces.TASK_STEPS_LEFT] == 3
+        met.add(info["instance_id"])
+    assert met == {env.core.tasks[index].instance_id for index in (5, 7)}
+    tool = required(env)[0]
+    for _ in range(2):
+        assert not show(env, tool, STATUS_FAILED)[2]
+    assert show(env, tool, STATUS_FAILED)[4]["ended_by"] == "turns"
+    env.set_stage(4)
+    assert env.reset(seed=0)[0]["task"][spaces.TASK_STEPS_LEFT] == 10
+    assert len({env.reset()[1]["instance_id"] for _ in range(20)}) > 2
+
+
+def test_under_the_benchmark_law_the_plain_reward_pays_what_the_stage_asks_for():
+    for stage, needed in ((0, 1), (2, 3), (3, 4), (4, 5)):
+        for count in range(5):
+            env = WorkflowEnv(tasks=[CHAIN], similarity=None, max_turns=5, loop_length=0, max_consecutive_failures=0)
+            env.set_stage(stage)
+            env.reset(seed=0)
+            for tool in required(env)[:count]:
+                show(env, tool, STATUS_SUCCESS)
+            for _ in range(5 - count):
+                _, reward, ended, _, info = show(env, required(env)[4], STATUS_FAILED)
+            assert ended
+            assert (reward, info["success"], info["full_success"]) == (count >= needed, count >= needed, False)
+
+
 def test_a_random_policy_succeeds_less_often_at_each_stage():
     """Each stage is another criterion; the intervals of one policy's rates, 99.9% with simultaneity, do not touch."""
     rates = [random_rate(stage) for stage in range(5)]
@@ -221,6 +257,73 @@ def test_algorithm_1_offers_the_two_best_candidates_then_the_roots():
     assert offered() == [25]
     show(env, 25, STATUS_SUCCESS)
     assert offered() == [tool for tool in roots if tool not in (10, 20, 25)]
+
+
+def test_what_algorithm_1_offers_has_its_confidence_as_long_as_it_is_offered():
+    env = WorkflowEnv(tasks=[CHAIN], law="training", filters=("semantic",), similarity=similar_to_two)
+    env.reset(seed=0)
+    own = env.core.context.static_confidence[0]
+
+    def confidences():
+        decoded = [
+            env.decode_action(action_index(INVOKE_TOOL, tool, NUM_TOOLS)).confidence for tool in range(NUM_TOOLS)
+        ]
+        shown = env.core.observation["tools"][0, :, spaces.TOOL_CONFIDENCE]
+        assert shown.tolist() == [int(255 * value + 0.5) for value in decoded]
+        return {tool: round(value, 6) for tool, value in enumerate(decoded) if value != pytest.approx(own[tool])}
+
+    assert confidences() == {10: 0.35, 20: 0.35}
+    for tool in (10, 20):
+        show(env, tool, STATUS_SUCCESS)
+    assert confidences() == {25: 0.35}
+    show(env, 25, STATUS_SUCCESS)
+    offered = confidences()
+    assert set(offered.values()) == {0.30}
+    assert len(offered) > 5
+    env.set_patterns({(env.core.library.names[25], env.core.library.names[0]): 1.0})  # lets a tool pass: no fallback
+    assert confidences() == {0: round(float(own[0]) + 0.25, 6)}
+
+
+def test_too_late_for_tools_without_dependencies_only_recovery_is_left():
+    options = {"tasks": [CHAIN], "law": "training", "filters": ("semantic",), "similarity": unlike_everything}
+    env = WorkflowEnv(**options)
+    env.reset(seed=0)
+    library = env.core.library
+    roots = [tool for tool, name in enumerate(library.names) if not library.dependencies(name)]
+    for tool in roots[:8]:
+        show(env, tool, STATUS_SUCCESS)
+    show(env, roots[8], STATUS_FAILED)
+    assert not show(env, roots[9], STATUS_FAILED)[2]
+    recover = [action_index(RECOVER_ERROR, tool, NUM_TOOLS) for tool in sorted(roots[8:10])]
+    legal = np.flatnonzero(env.action_masks()).tolist()
+    assert legal == [*recover, meta_action_index(META_RECOVER_ERROR, NUM_TOOLS)]
+    for action in legal[:-1]:
+        assert not env.step(action)[2]
+    _, _, ended, _, info = env.step(legal[-1])
+    assert (ended, info["ended_by"], info["steps"]) == (True, "deadlock", 13)
+
+
+def test_progress_without_required_tools_is_of_milestones_tools_and_steps():
+    """D.4.1's second formula; the list is still what full success means."""
+    env = WorkflowEnv(tasks=[{**CHAIN, "task_type": "basic_file_processing"}], law="training", required="none")
+    env.reset(seed=0)
+    types = types_of_skeleton("basic_file_processing")
+    expected = len(types) + (OUTPUT_TYPE in types)
+    assert env.core.observation["task"][0, spaces.TASK_MILESTONES_EXPECTED] == expected
+    met = set()
+    for steps, tool in enumerate(required(env), start=1):
+        *_, info = show(env, tool, STATUS_SUCCESS)
+        met |= {int(env.core.context.operation_type[tool])} & types
+        milestones = len(met) + (OUTPUT_TYPE in met)
+        progress = 0.3 * milestones / expected + 0.4 * steps / 5 + 0.3 * steps / 20
+        assert env.core.episodes["progress"][0] == pytest.approx(progress)
+    ended = False
+    while not ended:
+        _, _, ended, _, info = env.step(NO_OP)
+    assert info["full_success"]
+    assert (info["coverage"], info["sequence"]) == (0.0, 0.0)
+    assert info["score"] == pytest.approx(0.3 * milestones / expected + 0.7)
+    assert info["success"] == (info["score"] >= STAGES[MAX_STAGE].min_progress)
 
 
 @pytest.mark.parametrize(

@@ -22,11 +22,13 @@ def test_quick_and_full_train_what_the_optimum_maximises_and_paper_has_every_par
         config = load_config(preset)
         assert (config.law, config.reward, config.filters) == ("benchmark", "full_success", ())
         assert config.gamma == 1.0
-        assert not any((config.curriculum, config.reward_adjustment, config.patterns, config.adaptive_entropy))
+        assert config.curriculum == "none"
+        assert not any((config.reward_adjustment, config.patterns, config.adaptive_entropy))
     paper = load_config("paper")
     assert (paper.law, paper.reward) == ("training", "two_phase")
     assert paper.filters == ("semantic", "dependency", "constraint")
-    assert all((paper.curriculum, paper.reward_adjustment, paper.patterns, paper.adaptive_entropy, paper.monitors))
+    assert paper.curriculum == "paper"
+    assert all((paper.reward_adjustment, paper.patterns, paper.adaptive_entropy, paper.monitors))
     assert (paper.learning_rate, paper.learning_rate_schedule, paper.entropy) == (3e-4, "adaptive", 0.01)
 
 
@@ -45,7 +47,7 @@ def test_later_sources_win(tmp_path):
         ("learning_rate=3e-4", "learning_rate", 3e-4),
         ("filters=constraint, semantic", "filters", ("semantic", "constraint")),
         ("filters=none", "filters", ()),
-        ("curriculum=yes", "curriculum", True),
+        ("curriculum=optimum", "curriculum", "optimum"),
         ("attention_tokens=none", "attention_tokens", None),
         ("patience=7", "patience", 7),
     ],
@@ -62,7 +64,8 @@ def test_settings_are_read_as_people_write_them(setting, field, value):
         ("law=bench", ["law", "bench", "did you mean 'benchmark'?"]),
         ("filters=semantik", ["filters", "semantik", "did you mean 'semantic'?"]),
         ("gamma=nan", ["gamma", "nan", "at least 0 and at most 1"]),
-        ("curriculum=7", ["curriculum", "7", "true or false"]),
+        ("curriculum=7", ["curriculum", "7", "'none', 'paper' or 'optimum'"]),
+        ("curriculum=true", ["curriculum", "true", "'none', 'paper' or 'optimum'"]),
         ("device=gpu", ["device", "gpu", "cpu"]),
         ("heads=5", ["heads is 5", "divisor of width", "32"]),
         ("batch_size=9999999", ["batch_size is 9999999", "num_envs x rollout_steps"]),
@@ -70,11 +73,13 @@ def test_settings_are_read_as_people_write_them(setting, field, value):
         ("libraries=randm", ["libraries", "randm", "did you mean 'random'?"]),
         ("patience=-3", ["patience", "-3", "or null"]),
         ("seed", ["'seed'", "key=value"]),
+        (("curriculum=paper", "reward=value"), ["curriculum is 'paper'", "'value'"]),
+        (("curriculum=optimum", "law=training"), ["curriculum is 'optimum'", "training law"]),
     ],
 )
 def test_what_is_wrong_is_refused_in_one_line(setting, words):
     with pytest.raises(InvalidInputError) as refused:
-        load_config(settings=[setting])
+        load_config(settings=[setting] if isinstance(setting, str) else setting)
     text = str(refused.value)
     assert "\n" not in text
     for word in words:

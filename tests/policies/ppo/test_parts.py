@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from types import SimpleNamespace
@@ -18,13 +19,19 @@ from resilisim.policies.ppo.config import load_config
 from resilisim.policies.ppo.parts import (
     ConvergenceMonitor,
     Curriculum,
+    Lesson,
     Parts,
     PatternLibrary,
     RunningSuccess,
     ScheduleState,
     extract_patterns,
+    lessons_by_optimum,
     scheduled,
 )
+from resilisim.simulator import EndRules, Law, build_problem, solve
+from resilisim.simulator.law import load_law
+from resilisim.tasks import benchmark_tasks
+from resilisim.tool_library import default_library
 
 RATE = st.floats(0.0, 1.0)
 OUTCOMES = st.lists(st.booleans(), max_size=130)
@@ -209,8 +216,8 @@ class Switches:
     def set_running_success(self, rate):
         self.rate = rate
 
-    def set_stage(self, stage):
-        self.stage = stage
+    def set_stage(self, stage, *, max_turns, tasks):
+        self.stage, self.max_turns, self.tasks = stage, max_turns, tasks
 
     def set_patterns(self, patterns):
         self.patterns = patterns
@@ -255,3 +262,40 @@ def test_parts_that_are_off_leave_things_as_they_are():
     assert not hasattr(envs, "patterns")
     assert (model.ent_coef, parts.learning_rate) == (config.entropy, pytest.approx(config.learning_rate / 2))
     assert list(parts.figures()) == ["running_success", "phase", "learning_rate"]
+
+
+def test_lessons_by_optimum_are_harder_and_harder_tasks_in_fewer_and_fewer_steps():
+    library, tasks = default_library(), benchmark_tasks()[::72]
+    required = [task.required_tools for task in tasks]
+    lessons = lessons_by_optimum(library, required, Law())
+    assert [lesson.max_turns for lesson in lessons] == [14, 13, 12, 11, 10]
+    assert [len(lesson.tasks) for lesson in lessons] == [14, 28, 42, 56, 70]
+    assert {lesson.row for lesson in lessons} == {MAX_STAGE}  # success is always everything
+
+    def optimum(place, max_turns):
+        return solve(build_problem(library, required[place], Law(), EndRules(max_turns))).optimum
+
+    for easier, harder in itertools.pairwise(lessons):
+        assert set(easier.tasks) < set(harder.tasks)
+        assert easier.optimum > harder.optimum
+        added = set(harder.tasks) - set(easier.tasks)
+        assert min(optimum(place, 10) for place in easier.tasks) >= max(optimum(place, 10) for place in added)
+    first = lessons[0]
+    assert first.optimum == pytest.approx(np.mean([optimum(place, 14) for place in first.tasks]))
+    with pytest.raises(InvalidInputError, match="law 'outages': expected a law without parts"):
+        lessons_by_optimum(library, required, load_law("outages"))
+
+
+def test_the_stage_moves_by_the_share_of_its_optimum():
+    rule = Curriculum(stage=1, advance_above=0.9, regress_below=0.5, min_episodes=50)
+    assert [rule.after(successes(count, of=50), 0.8).stage for count in (19, 20, 36, 37)] == [0, 1, 1, 2]
+
+
+def test_a_curriculum_by_optimum_says_what_is_played_and_how_long():
+    lessons = [Lesson(MAX_STAGE, 0.8, (stage,), 14 - stage) for stage in range(5)]
+    parts, envs = Parts(load_config("quick", curriculum="optimum"), lessons), Switches()
+    for stage in range(3):
+        parts.before_rollout(SimpleNamespace(), envs, 0.0)
+        assert (envs.stage, envs.max_turns, envs.tasks) == (MAX_STAGE, 14 - stage, (stage,))
+        assert {"stage": stage, "optimum_of_stage": 0.8}.items() <= parts.figures().items()
+        parts.after_rollout(stage, episodes(500, 1.0), [])

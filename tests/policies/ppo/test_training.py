@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -18,7 +19,7 @@ from networks import save_random
 from resilisim.envs.workflow import spaces
 from resilisim.envs.workflow.vector import WorkflowVectorEnv
 from resilisim.errors import InvalidInputError, StoreError
-from resilisim.policies.ppo import checkpoint, training
+from resilisim.policies.ppo import checkpoint, parts, training
 from resilisim.policies.ppo.adjustment import EPISODE_FIGURES, successful_tools
 from resilisim.policies.ppo.checkpoint import (
     PROGRESS_FILE,
@@ -175,6 +176,25 @@ def test_imitation_that_was_stopped_goes_on_as_if_nothing_had_happened(paper_run
     train(small("paper", *EVERYTHING), tmp_path)
     assert_same(weights(folder), weights(tmp_path))
     assert without_clock(folder) == without_clock(tmp_path)
+
+
+def test_a_run_with_a_curriculum_that_was_stopped_goes_on_at_its_stage(tmp_path, monkeypatch):
+    """Stages change quickly here: a rate of two episodes decides."""
+    monkeypatch.setattr(parts, "BY_OPTIMUM", replace(parts.BY_OPTIMUM, min_episodes=2))
+    config = small("quick", "curriculum=optimum", "max_steps=384", "evaluate_every=64")
+    train(config, tmp_path / "whole")
+    stages = [line["parts"]["stage"] for line in without_clock(tmp_path / "whole")]
+    assert len(set(stages)) > 1
+
+    def stop(progress):
+        if progress.steps == 256:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(config, tmp_path / "stopped", stop)
+    train(config, tmp_path / "stopped")
+    assert_same(weights(tmp_path / "whole"), weights(tmp_path / "stopped"))
+    assert without_clock(tmp_path / "whole") == without_clock(tmp_path / "stopped")
 
 
 def test_killed_before_the_first_point_begins_anew(plain_run, tmp_path):
