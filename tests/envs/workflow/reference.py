@@ -134,7 +134,7 @@ class Reference:
         if not self.without_list:
             return {self.types[tool] for tool in self.required} - {0}
         steps = TEMPLATE_OF_TYPE[self.task.task_type].steps
-        return {1 + SEMANTIC_TYPES.index(step.semantic_type) for step in steps}
+        return {1 + list(SEMANTIC_TYPES).index(step.semantic_type) for step in steps}
 
     def milestones(self) -> int:
         done = [tool for tool in self.first_successes() if self.without_list or tool in self.required]
