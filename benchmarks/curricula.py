@@ -160,7 +160,7 @@ def _cells(rows: Sequence[Mapping[str, Any]]) -> list[Cell | str | int]:
     mean = clustered_mean(shares, [1] * len(shares))
     stages = [str(row["stage"]) if row["stage"] is None else f"{row['stage']:.0f}" for row in rows]
     return [
-        Cell(f"{mean.value:.3f}", detail=f"[{mean.low:.3f}, {mean.high:.3f}]"),
+        Cell(f"{mean.value:.3f}", detail=f"[{mean.low:.3f}, {mean.high:.3f}]" if len(rows) > 1 else ""),
         f"{min(shares):.3f} to {max(shares):.3f}",
         len(rows),
         f"{np.mean([row['success_in_training'] for row in rows]):.3f}",

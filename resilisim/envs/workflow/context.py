@@ -36,7 +36,13 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from resilisim.envs.workflow.spaces import NUM_TASK_FEATURES, OUTPUT_TYPE
+from resilisim.envs.workflow.spaces import (
+    NUM_TASK_FEATURES,
+    OUTPUT_TYPE,
+    WEIGHT_EMBEDDING,
+    WEIGHT_RULE,
+    WEIGHT_TASK,
+)
 from resilisim.errors import InvalidInputError, MissingExtraError
 from resilisim.provenance import content_hash
 from resilisim.tasks.benchmark import BENCHMARK_VERSION, BENCHMARKS, benchmark_tasks, version_of
@@ -203,11 +209,6 @@ TASK_FEATURES = (
     "mean_of_highest",
     "best_minus_median",
 )
-
-WEIGHT_RULE = 0.25
-WEIGHT_EMBEDDING = 0.30
-WEIGHT_PATTERN = 0.25
-WEIGHT_TASK = 0.20
 
 # Similarities between which c_rule rises from 0 to 1: of two texts with nothing in common, and of a clause that says
 # what the tool is for. In benchmark-v1 the median is 0.19 for tools that are not required and 0.48 for required ones.

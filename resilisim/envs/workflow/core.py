@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from resilisim.envs.settings import JUDGED_REWARDS
 from resilisim.envs.workflow.batch_loops import show_patterns, write_starts
-from resilisim.envs.workflow.context import WEIGHT_EMBEDDING, WEIGHT_PATTERN, WEIGHT_RULE, build_context
+from resilisim.envs.workflow.context import build_context
 from resilisim.envs.workflow.judging import ActionJudge, SolvedValues, TabulatedValues
 from resilisim.envs.workflow.observation import confidence, pattern_confidence, pattern_key
 from resilisim.envs.workflow.options import WorkflowOptions, resolve_tasks
@@ -39,6 +39,9 @@ from resilisim.envs.workflow.spaces import (
     NUM_TOOL_COLUMNS,
     PART_BLOCK,
     VALIDATE_OUTPUT,
+    WEIGHT_EMBEDDING,
+    WEIGHT_PATTERN,
+    WEIGHT_RULE,
     action_type_of,
     num_actions,
     tool_of,

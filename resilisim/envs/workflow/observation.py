@@ -20,7 +20,6 @@ VALIDATE_OUTPUT without a tool accepts outputs that only look sound, and so comp
 
 from __future__ import annotations
 
-from resilisim.envs.workflow.context import WEIGHT_PATTERN
 from resilisim.envs.workflow.records import Episode, Int, Sections, TaskRecord, World
 from resilisim.envs.workflow.spaces import (
     BLOCK_CLOSED,
@@ -99,6 +98,7 @@ from resilisim.envs.workflow.spaces import (
     TOOL_NUM_NOT_EXECUTED,
     TOOL_STATUS,
     VALIDATE_OUTPUT,
+    WEIGHT_PATTERN,
     action_index,
     meta_action_index,
     num_actions,

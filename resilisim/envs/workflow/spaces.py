@@ -178,6 +178,12 @@ HIDDEN_TASK_COLUMNS = (
     TASK_ORDER_BROKEN,
 )
 
+# Weights of the composite confidence (D.2.1).
+WEIGHT_RULE = 0.25
+WEIGHT_EMBEDDING = 0.30
+WEIGHT_PATTERN = 0.25
+WEIGHT_TASK = 0.20
+
 # Columns of `tool_parts`.
 PART_CHANCE = 0  # chance that a call succeeds now, or reports so; with a parameter changed, if the input was refused
 PART_BLOCK = 1  # one of the values of BLOCK below

@@ -28,8 +28,10 @@ from resilisim.policies.ppo.parts import (
     lessons_by_optimum,
     scheduled,
 )
-from resilisim.simulator import EndRules, Law, build_problem, solve
+from resilisim.simulator import EndRules, Law
+from resilisim.simulator.exact.optimum import solve
 from resilisim.simulator.law import load_law
+from resilisim.simulator.problem import build_problem, start_state
 from resilisim.tasks import benchmark_tasks
 from resilisim.tool_library import default_library
 
@@ -273,7 +275,8 @@ def test_lessons_by_optimum_are_harder_and_harder_tasks_in_fewer_and_fewer_steps
     assert {lesson.row for lesson in lessons} == {MAX_STAGE}  # success is always everything
 
     def optimum(place, max_turns):
-        return solve(build_problem(library, required[place], Law(), EndRules(max_turns))).optimum
+        problem = build_problem(library, required[place], Law(), EndRules(max_turns))
+        return solve(problem).value(start_state(problem))
 
     for easier, harder in itertools.pairwise(lessons):
         assert set(easier.tasks) < set(harder.tasks)
