@@ -37,7 +37,7 @@ def test_prompts_become_a_folder(command: Command, tmp_path: Path) -> None:
     assert [record["prompt_type"] for record in read_records(out)] == ["baseline"] * 12
     again = command(*PLAIN, "--tasks", 12, "--out", out, "--workers", 2, "--json")
     assert "3 of 3 files were already there" in again.err
-    assert again.json()["records"] == {"train": 9, "validation": 1, "test": 2}
+    assert again.json()["records"] == {"train": 10, "validation": 1, "test": 1}
     refusal = command(*PLAIN, "--tasks", 13, "--out", out).refusal()
     assert "holds another dataset: arguments.tasks.count is 12 there and 13 here; use another folder" in refusal
     assert command(*PLAIN, "--tasks", 13, "--out", out, "--overwrite", "--json").json()["shards_already_there"] == 0
@@ -111,7 +111,7 @@ def test_episodes_are_played_with_the_luck_of_training(
     assert source_arguments(tmp_path)["environment"]["salt"] == "resilisim/training"
 
 
-FLAWED = ("--no-look-up", "--no-alternatives", "--tasks", 12)
+FLAWED = ("--no-look-up", "--no-alternatives", "--tasks", "benchmark-v1:12")
 
 
 @pytest.mark.parametrize("kind", ["conversations", "preferences"])

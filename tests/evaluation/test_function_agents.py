@@ -97,7 +97,7 @@ def test_what_an_agent_raises_is_lost_and_what_may_be_an_endpoint_is_tried_again
     def unreachable(session: Session) -> None:
         raise ConnectionError("no route")
 
-    run = evaluate(agents=[shaky, broken], tasks=2, out=tmp_path, model=ModelSettings(episode_retries=1))
+    run = evaluate(agents=[shaky, broken], tasks="benchmark-v1:2", out=tmp_path, model=ModelSettings(episode_retries=1))
     assert (run.num_episodes, run.call.num_failures) == (4, 0)
     assert [(each.policy, each.num_episodes) for each in run.call.agent_errors] == [("broken", 2)]
     for record in run.records():

@@ -39,7 +39,7 @@ TASK: dict[str, Any] = {
     "expected_outputs": {},
     "required_tools": ["a", "b"],
 }
-SHORT = next(task for task in benchmark_tasks() if len(task.required_tools) == 2)
+SHORT = next(task for task in benchmark_tasks("benchmark-v1") if len(task.required_tools) == 2)
 
 
 def test_the_plan_followers_rate_is_the_worth_of_its_plan_and_the_optimums_is_its_own(tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ def test_tables_of_the_records_say_what_the_row_says(width: float, plays: int) -
 
 
 def test_branches_share_the_calls_before_they_part_and_costly_ones_are_listed_once(tmp_path: Path) -> None:
-    found = explore("repairing-follower", 2, "baseline", out=tmp_path)
+    found = explore("repairing-follower", "benchmark-v1:2", "baseline", out=tmp_path)
     calls = read_facts(tmp_path).breakdown.costliest
     by_label: dict[str, float] = {}
     for call in calls:

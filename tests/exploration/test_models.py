@@ -16,7 +16,7 @@ from resilisim.tasks.benchmark import benchmark_tasks
 from tests.chat.loopback import Answer, LoopbackServer, Seen, completion
 from tests.evaluation.agent_models import endpoint, following_answer
 
-SHORT = next(task for task in benchmark_tasks() if len(task.required_tools) == 2)
+SHORT = next(task for task in benchmark_tasks("benchmark-v1") if len(task.required_tools) == 2)
 GIVES_UP = 'Thought: enough\nAction: finish {"answer": "enough"}'
 
 

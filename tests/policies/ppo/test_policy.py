@@ -42,7 +42,7 @@ from tests.workflows.toy_workflows import LIBRARY as TOYS
 from tests.workflows.toy_workflows import task as toy_task
 
 LIBRARY = default_library()
-TASKS = benchmark_tasks()[::700]
+TASKS = benchmark_tasks("benchmark-v1")[::700]
 
 
 def environment(**options):
@@ -117,7 +117,7 @@ def test_it_knows_turns_in_which_nothing_ran(folder, acting_as):
 
 
 def test_it_conforms(folder, monkeypatch):
-    tasks = {task.required_tools: task for task in benchmark_tasks()}
+    tasks = {task.required_tools: task for task in benchmark_tasks("benchmark-v1")}
     monkeypatch.setattr("resilisim.policies.checks.CHECKED_TASKS", list(tasks)[:3])
     monkeypatch.setattr(
         "resilisim.envs.workflow.context.retrieved_scores",
@@ -180,7 +180,7 @@ def test_a_run_goes_on_with_the_same_weights_only(tmp_path):
         evaluate(spec, [task], seeds=1, out=out, planner=spec, progress=False)
 
 
-PLANNED = benchmark_tasks()[::500]
+PLANNED = benchmark_tasks("benchmark-v1")[::500]
 
 
 @pytest.fixture
@@ -199,7 +199,7 @@ def problem_of(one, library=None, rules=None):
 
 def task_with(*required):
     """Return a shipped task with this required list."""
-    return next(one for one in benchmark_tasks() if one.required_tools == required)
+    return next(one for one in benchmark_tasks("benchmark-v1") if one.required_tools == required)
 
 
 def test_a_plan_is_what_the_network_calls_when_all_goes_well(folder):
@@ -270,7 +270,7 @@ def test_reasons_claim_nothing_that_a_policy_does_not_know(folder, acting_as):
     acting_as(next_required)
     one = next(
         one
-        for one in benchmark_tasks()
+        for one in benchmark_tasks("benchmark-v1")
         if one.required_tools[0] == "file_operations_reader"
         and any("transformer" in name for name in one.required_tools)
         and "data_processing_parser" not in one.required_tools
