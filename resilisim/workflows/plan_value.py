@@ -184,7 +184,7 @@ def program_costs(
         >>> calls = [Step("network_fetcher", {"source": source}) for source in ("one", "two")]
         >>> costs = program_costs(default_library(), calls, calls[:1])
         >>> costs.obey, round(costs.obey_coverage, 3), round(costs.deviate, 3)
-        (0.0, 0.498, 0.993)
+        (0.0, 0.498, 0.99)
     """
     law, rules = law or BENCHMARK, rules or EndRules()
     steps = carried_out(steps)

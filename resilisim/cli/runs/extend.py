@@ -17,6 +17,7 @@ from resilisim.evaluation import ModelSettings, RunLimits
 from resilisim.evaluation.extension import extend_run
 from resilisim.evaluation.run.runner import RunInterrupted
 from resilisim.evaluation.run.store import FAILURES_NAME
+from resilisim.tasks.benchmark import BENCHMARK_VERSION
 
 
 @options.takes(models=MODEL_OPTIONS, limits=options.OptionGroup(RunLimits, panel="Limits"))
@@ -40,7 +41,7 @@ def extend(
         str | None, typer.Option(help="Only episodes that this other policy of the run has solved.")
     ] = None,
     models: ModelSettings,
-    tasks: options.TasksOption = "benchmark-v1",
+    tasks: options.TasksOption = BENCHMARK_VERSION,
     library: options.LibraryOption = None,
     workers: options.WorkersOption = 1,
     limits: RunLimits,

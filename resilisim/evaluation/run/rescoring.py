@@ -88,6 +88,9 @@ def rescore_run(
     if best and out is None:
         raise InvalidInputError("best messages are written into records: expected --out, a new folder for them")
     source, manifest = Path(directory), read_manifest(directory)
+    world = str(manifest["arguments"].get("environment", {}).get("world") or "")
+    if world.startswith("mcp:"):  # a folder that somebody sends must start no program
+        raise InvalidInputError(f"{directory}: the tools of {world!r:.80} are programs, and rescoring starts none")
     library = library_of_run(manifest["arguments"], library, directory)
     store = None if out is None else _new_store(source, Path(out), manifest)
     setup = _Setup(
