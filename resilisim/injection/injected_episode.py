@@ -318,7 +318,8 @@ class InjectedEpisode:
             self._begin_law()
         if self._settings.sent:
             self._broken = difference_to(self._settings.sent, len(self._steps), message.text, "the program")
-            self._check_open()
+            if self._broken is not None:
+                raise self._broken
         before = self._state
         event = self._episode.draw(message)
         return event, self._judged(before, event, veto) if self.has_goal else None

@@ -209,6 +209,7 @@ DIFFERENT = {
     "max_tokens": 6,
     "seed": 0,
     "cache_scope": "episode 2, call 1",
+    "extra": {"reasoning_effort": "high"},
 }
 
 

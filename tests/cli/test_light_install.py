@@ -36,7 +36,7 @@ def light_install(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let every search by meaning fail as it does without the extra; standard input is a person at `play`."""
 
     def missing(*arguments: Any) -> Any:
-        raise MissingExtraError(f"tool search by meaning needs 'faiss': {install_line('retrieval')}, {OTHER_WAY}")
+        raise MissingExtraError(f"semantic tool search needs 'faiss': {install_line('retrieval')}, {OTHER_WAY}")
 
     for name in ("embed", "similarities", "tool_similarities"):
         monkeypatch.setattr(ToolRetriever, name, missing)
@@ -49,7 +49,7 @@ def test_a_command_that_searches_names_both_ways_out_and_words_are_one(
 ) -> None:
     refused = command(*shlex.split(line.replace("OUT", str(tmp_path / "refused"))))
     assert refused.code != 0
-    assert f'{install_line("retrieval")}, or search by words: search="lexical" (--search lexical' in refused.err
+    assert f'{install_line("retrieval")}, or use lexical search: search="lexical" (--search lexical' in refused.err
     monkeypatch.setattr("sys.stdin", io.StringIO(TYPED))
     done = command(*shlex.split(line.replace("OUT", str(tmp_path / "done"))), "--search", "lexical")
     assert done.code == 0, done.err
@@ -59,7 +59,7 @@ def test_bounds_say_why_a_ceiling_is_missing_and_words_give_it(command: Command,
     own = tmp_path / "tasks.jsonl"
     own.write_text('{"instance_id": "own", "required_tools": ["network_fetcher"], "description": "Fetch the page."}\n')
     bound = ["bound", "--task", "own", "--tasks", own, "--clairvoyant-seeds", "0", "--json"]
-    assert "search by words" in command(*bound).json()["no_search_ceiling"]
+    assert "lexical search" in command(*bound).json()["no_search_ceiling"]
     found = command(*bound, "--search", "lexical").json()
     assert (found["searches_needed"], found["no_search_ceiling"]) == (1, None)
     every = ["bound", "--task", "all", *bound[3:], "--search", "lexical"]

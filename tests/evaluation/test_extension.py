@@ -32,7 +32,7 @@ class Patient:
 
 @pytest.fixture
 def tasks():
-    short = [task for task in benchmark_tasks() if len(task.required_tools) == 2]
+    short = [task for task in benchmark_tasks("benchmark-v1") if len(task.required_tools) == 2]
     return [task.instance_id for task in short[:6]]
 
 

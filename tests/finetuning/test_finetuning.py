@@ -34,6 +34,7 @@ from tests.finetuning.logits import of_llama_cpp, of_transformers
 
 NUM_TOKENS, LETTER_A = 259, 64
 SMALL = FinetuningConfig(
+    tasks="benchmark-v1",
     precision="float32",
     rank=2,
     alpha=4,

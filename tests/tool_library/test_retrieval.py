@@ -176,7 +176,7 @@ def test_a_missing_extra_is_named(monkeypatch, cache_dir, tmp_path):
     monkeypatch.setitem(sys.modules, "faiss", None)
     ways = (
         r".*pip install -c constraints.txt '\.\[retrieval\]' \(in a clone of ResiliSim\), "
-        r"or search by words: search=\"lexical\" \(--search lexical"
+        r"or use lexical search: search=\"lexical\" \(--search lexical"
     )
     with pytest.raises(MissingExtraError, match=f"'faiss'{ways}"):
         ToolRetriever(LIBRARY, cache_dir=cache_dir).search("x")

@@ -94,8 +94,8 @@ class AgentSums:
         self.endings[agent["ended_by"]] += 1
         self.sampling = self.sampling or sampling_of(agent)
         self.malformed_replies += sum(event["kind"] == "malformed_reply" for event in agent["events"])
-        thresholds = {name: agent["options"][name] for name in THRESHOLDS if name in agent["options"]}
-        self.thresholds = self.thresholds or thresholds
+        options = agent.get("options", {})
+        self.thresholds = self.thresholds or {name: options[name] for name in THRESHOLDS if name in options}
         self.offloads += agent["counters"].get("offloads", 0)
         self.tokens_saved += agent["counters"].get("tokens_saved", 0)
         self.cut_replies += agent["counters"].get("cut_replies", 0)

@@ -518,7 +518,7 @@ class TableBuilder:
             agent = record["agent"]
             model = " + ".join(sorted(set(agent["models"].values()))) or None
             known = self._facts[names] = replace(known, architecture=agent["architecture"], model=model)
-        if known.architecture is not None and not known.sampling:
+        if known.architecture is not None and not known.sampling and "agent" in record:
             known = self._facts[names] = replace(known, sampling=sampling_of(record["agent"]))
         if record["optimum_gap"] > known.optimum_gap:
             known = self._facts[names] = replace(known, optimum_gap=record["optimum_gap"])

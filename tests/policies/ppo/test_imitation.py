@@ -24,7 +24,7 @@ from resilisim.tool_library import default_library
 
 LIBRARY = default_library()
 CHAIN = ("file_operations_reader", "data_processing_transformer", "file_operations_writer")
-TASKS = [task.instance_id for task in benchmark_tasks()[:4]]
+TASKS = [task.instance_id for task in benchmark_tasks("benchmark-v1")[:4]]
 MOVES = st.lists(st.tuples(st.integers(0, 29), st.booleans()), max_size=9)
 
 
