@@ -18,7 +18,7 @@ from resilisim.errors import InvalidInputError, unknown_name
 from resilisim.evaluation.run.arguments import in_world, library_in
 from resilisim.options import OUTPUT_GROUP, OptionField, options_of
 from resilisim.tasks import Task
-from resilisim.tasks.benchmark import BENCHMARK_VERSION, version_of
+from resilisim.tasks.benchmark import BENCHMARK_VERSION
 from resilisim.tasks.benchmark import find_task as find_benchmark_task
 from resilisim.tasks.sources import benchmark_part, read_tasks, sample_tasks
 from resilisim.tasks.task import SPLITS, split_of
@@ -242,10 +242,7 @@ class Scene:
 
     def task(self, instance_id: str, tasks: str) -> Task:
         """Return the task of that id; `tasks` is what they were named by."""
-        by_id = {task.instance_id: task for task in self.tasks}
-        if instance_id not in by_id:
-            raise unknown_name("task", instance_id, by_id, tasks)
-        return by_id[instance_id]
+        return _named(instance_id, tasks, self.tasks)
 
 
 def scene(
@@ -272,11 +269,16 @@ def scene(
 
 def find_task(instance_id: str, tasks: str, library: ToolLibrary) -> Task:
     """Return the task of that id among those that `--tasks` means."""
-    if tasks == BENCHMARK_VERSION and version_of(instance_id) is not None:
-        return find_benchmark_task(instance_id)  # of a version before, too: what was played on it stays readable
-    by_id = {task.instance_id: task for task in read_tasks(tasks, library)}
+    return _named(instance_id, tasks, None if tasks == BENCHMARK_VERSION else read_tasks(tasks, library))
+
+
+def _named(instance_id: str, name: str, tasks: Iterable[Task] | None) -> Task:
+    """Return the task of an id among those of a name; the benchmark has those of the version before, too."""
+    if name == BENCHMARK_VERSION:
+        return find_benchmark_task(instance_id)  # what was played on it stays readable
+    by_id = {task.instance_id: task for task in tasks or ()}
     if instance_id not in by_id:
-        raise unknown_name("task", instance_id, by_id, tasks)
+        raise unknown_name("task", instance_id, by_id, name)
     return by_id[instance_id]
 
 
