@@ -48,7 +48,7 @@ PAGES += sorted(str(path.relative_to(ROOT)) for folder in FOLDERS for path in RO
 COMMANDS = [page for page in PAGES if "/commands/" in page]
 # Trainings, many prompts, and runs that are solved under laws or are large on purpose.
 LONG = ("compare-agents", "datasets", "exact-agents", "failure-models", "first-model", "gates-and-tests", "large-runs")
-LONG += ("llm-agents", "own-tools", "plans-and-flaws", "records-world", "train-a-policy")
+LONG += ("llm-agents", "own-functions", "own-tools", "plans-and-flaws", "records-world", "train-a-policy")
 
 
 @pytest.mark.parametrize(

@@ -75,6 +75,7 @@ def test_what_is_refused_is_refused_in_one_line(text, problem):
         read_yaml(text, "law mine")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("levels", [9, 25])
 def test_laws_and_settings_that_unfold_end_at_once(levels, tmp_path):
     """In a process with little memory and time, since what broke here took all of both."""

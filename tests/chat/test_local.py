@@ -59,6 +59,7 @@ def test_it_answers_and_counts_and_models_of_one_file_share_one_in_memory(model,
     assert len(gguf._engines) == before
 
 
+@pytest.mark.long
 def test_greedy_answers_repeat_also_after_and_beside_others(model, reply):
     other = dataclasses.replace(QUESTION, messages=(ChatMessage("user", "Name three cities, and why."),))
 
@@ -70,6 +71,7 @@ def test_greedy_answers_repeat_also_after_and_beside_others(model, reply):
     assert texts[0] == texts[2] != reply.text
 
 
+@pytest.mark.long
 def test_seeds_decide_draws_and_stops_end_the_answer_before_them(model, reply):
     drawn = [ask(model, temperature=1.0, top_p=0.9, seed=seed).text for seed in (1, 1, 2, 3)]
     assert drawn[0] == drawn[1]
@@ -99,6 +101,7 @@ def test_too_long_a_prompt_is_refused_and_the_next_one_answered(model, reply):
     assert ask(model).text == reply.text
 
 
+@pytest.mark.long
 def test_an_answer_ends_with_the_context():
     model = make_chat_model("local", dataclasses.replace(SMALL, local_context=256))
     answer = ask(model, messages=(ChatMessage("user", "word " * 200 + "Go on like this."),), max_tokens=100)

@@ -88,6 +88,7 @@ def test_a_program_and_its_functions(command: Command, tmp_path: Path, monkeypat
     assert "resilisim report run" in shown.err
 
 
+@pytest.mark.long
 def test_a_program_is_explored_and_taken_apart(
     command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -117,6 +118,7 @@ def test_a_program_is_explored_and_taken_apart(
     assert "expected one to shrink" in command("inject", "shrink", *program, "--law", "1.0").refusal()
 
 
+@pytest.mark.long
 def test_the_servers_of_a_client(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("mcp.server.mcpserver")
     monkeypatch.chdir(tmp_path)
@@ -155,6 +157,7 @@ def test_configurations_that_are_none(
     assert problem in command(*words).refusal()
 
 
+@pytest.mark.long
 def test_a_server_that_ends_is_no_fault_of_the_program_and_the_next_episode_has_a_new_one(
     command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -38,6 +38,7 @@ def required(library):
             return chosen
 
 
+@pytest.mark.long
 def test_twelve_tools_of_a_thousand_from_the_bound_to_attributed_episodes(command, tmp_path, library, required):
     source, tasks, out = tmp_path / "library.json", tmp_path / "tasks.jsonl", tmp_path / "run"
     source.write_text(library.to_json(), encoding="utf-8")

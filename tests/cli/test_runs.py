@@ -176,6 +176,7 @@ def test_tables_are_shown_and_written_in_every_form(command: Command, tmp_path: 
     assert "was played in no world: expected runs in one of pages-v1" in command("runs", "tables", benchmark).refusal()
 
 
+@pytest.mark.long
 def test_what_made_an_agent_lose_is_found_and_played_again(command: Command, tmp_path: Path) -> None:
     run = tmp_path / "run"
     law = ("--law", "0.35")

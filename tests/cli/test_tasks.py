@@ -39,6 +39,7 @@ def test_stats_count_the_benchmark(command):
     assert "1,520" in text
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("suffix", [".png", ".svg", ".pdf", ".PNG"])
 def test_stats_are_drawn_and_still_printed(command, tmp_path, suffix):
     plot = tmp_path / f"tasks{suffix}"

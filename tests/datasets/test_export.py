@@ -113,6 +113,7 @@ def wait_for_shards(process, out, number):
         time.sleep(0.001)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("file_format", "workers"), [("jsonl", 2), ("parquet", 1)])
 def test_a_killed_export_leaves_whole_shards_and_goes_on(whole, tmp_path, file_format, workers, python):
     folder = whole[file_format]
@@ -133,6 +134,7 @@ def test_a_killed_export_leaves_whole_shards_and_goes_on(whole, tmp_path, file_f
     assert contents(out) == contents(folder)
 
 
+@pytest.mark.long
 def test_ctrl_c_leaves_whole_shards_and_says_how_many(whole, tmp_path, python):
     folder = whole["jsonl"]
     out = tmp_path / "out"

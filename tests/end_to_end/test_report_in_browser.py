@@ -134,6 +134,7 @@ def test_an_episode_is_opened_read_and_left(run_folder, look):
     assert found["left"]["focus"] == f"#episode-{record['index']}&policy=random"
 
 
+@pytest.mark.long
 def test_what_was_said_is_found_and_shown_turn_by_turn(tmp_path, look):
     tasks = sample_tasks(benchmark_tasks(), 12)
     evaluate([react, direct, "exact-optimum"], tasks, "optimal", 1, out=tmp_path, progress=False)
@@ -191,6 +192,7 @@ def test_filters_stand_in_the_address(run_folder, look):
     assert (cleared["hash"], cleared["policy"]) == ("#episodes&order=index", "")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("width", [1280, 390])
 def test_an_episode_that_an_address_names_is_in_view(run_folder, look, width):
     found = look(run_folder, "in view", address="#episode-5", width=width)
@@ -208,6 +210,7 @@ def test_no_number_of_a_table_lies_beyond_the_edge_of_a_phone(run_folder, look):
     assert {"optimal full", "flawed fail"} <= set(found["names"])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_nothing_is_wider_than_a_phone_and_all_text_stands_out(run_folder, look, scheme):
     flags = (f"--blink-settings=preferredColorScheme={int(scheme == 'light')}",)
@@ -252,6 +255,7 @@ def test_cards_fill_their_rows_at_any_width(run_folder, look):
     assert all(abs(hole) < 1 for row in rows for hole in row)
 
 
+@pytest.mark.long
 def test_a_page_can_be_printed_with_an_opened_episode(run_folder, open_page, look, tmp_path):
     paper = tmp_path / "report.pdf"
     flags = (f"--print-to-pdf={paper}", "--no-pdf-header-footer")

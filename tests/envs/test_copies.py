@@ -185,6 +185,7 @@ def test_worlds_are_copied_between_episodes_only(way):
     assert env.twin().reset(seed=2)[0] == env.reset(seed=2)[0]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("context", ["fork", "spawn"])
 def test_processes_share_the_texts_of_conversations(context):
     options: dict[str, Any] = {"num_envs": 2, "search": "lexical"}

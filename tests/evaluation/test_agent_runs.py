@@ -157,6 +157,7 @@ def test_a_bug_of_an_agent_is_raised_and_names_the_episode():
     assert any("policy react, prompt optimal, task " in note for note in raised.value.__notes__)
 
 
+@pytest.mark.long
 def test_an_endpoint_answers_many_episodes_at_once_in_any_process_and_its_key_is_nowhere(tmp_path):
     with LoopbackServer(slowly) as server:
         evaluate("react", *RUN, out=tmp_path / "two", workers=2, model=endpoint(server, concurrency=4))
@@ -282,6 +283,7 @@ def test_a_model_of_the_users_own_that_counts_nonsense_is_read_all_the_same(tmp_
     assert read_results(tmp_path).agents()[0].components["agent"]["prompt_tokens"] < 10**6
 
 
+@pytest.mark.long
 def test_a_limit_of_dollars_needs_prices_and_stops(tmp_path, prices):
     with LoopbackServer(following_answer) as server:
         with pytest.raises(InvalidInputError, match="needs the prices of all models: no price of 'openai:loopback'"):
@@ -300,6 +302,7 @@ def test_a_limit_of_dollars_needs_prices_and_stops(tmp_path, prices):
         assert evaluate("react", *RUN, out=tmp_path / "run", model=settings).num_episodes == 6 * SEEDS
 
 
+@pytest.mark.long
 def test_a_limit_of_seconds_does_not_wait_for_answers_and_keeps_replies(tmp_path):
     numbers = itertools.count()
 

@@ -134,6 +134,7 @@ def agents_that_travel():
     return [shaky, broken]
 
 
+@pytest.mark.long
 def test_agents_survive_the_death_of_a_machine(machines, tmp_path):
     machines.make_whole()
     lock = threading.Lock()

@@ -78,6 +78,7 @@ def test_every_combination_is_played_once_in_the_order_of_the_plan(whole_run):
     ]
 
 
+@pytest.mark.long
 def test_several_processes_write_the_same_records_and_a_finished_run_plays_nothing(whole_run, tmp_path):
     result = evaluate(tasks=toy_tasks(), out=tmp_path, workers=2, **ARGUMENTS)
     assert sorted_lines(tmp_path) == sorted_lines(whole_run)

@@ -41,6 +41,7 @@ def on_disk(record):
     return checked_record(read, "the line")
 
 
+@pytest.mark.long
 @settings(max_examples=20)
 @given(st.lists(TEXTS, min_size=3, max_size=6), st.booleans())
 def test_texts_come_out_as_they_went_in(said, is_agent):

@@ -219,6 +219,7 @@ class Counted(Hesitant):
         return super().memory_beside_state()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", LAWS)
 def test_states_take_the_place_of_branches_where_no_records_are_wanted(name: str, tmp_path: Path) -> None:
     settings = EnvironmentSettings(law=LAWS[name], max_turns=5)

@@ -170,6 +170,7 @@ def test_an_adversary_finds_the_fewest_failures_and_the_likeliest_of_as_many() -
 
 
 # Under a time budget the outcome hangs on durations, too.
+@pytest.mark.long
 @pytest.mark.parametrize("name", [name for name in LAWS if name != "budget"])
 def test_cells_add_up_to_what_single_faults_cost(name: str, tmp_path: Path) -> None:
     run = runs(tmp_path, LAWS[name], 1)

@@ -25,6 +25,7 @@ def whimsical(seen: Seen) -> Answer:
     return completion(GIVES_UP) if seen.number % 7 == 0 else following_answer(seen)
 
 
+@pytest.mark.long
 def test_replies_are_kept_by_what_was_said_before_them(tmp_path: Path) -> None:
     with LoopbackServer(whimsical) as server:
         options = {"prompts": "optimal", "plays": 12, "dice": 2, "out": tmp_path}

@@ -221,6 +221,7 @@ def test_a_search_that_a_flawed_plan_calls_for_is_no_worse_message():
     assert not any("<tool_search>" in text for text in rejected)
 
 
+@pytest.mark.long
 def test_preferences_are_learned_from_a_start_and_a_killed_run_ends_where_it_would_have_ended(
     whole, tiny_base, tmp_path
 ):

@@ -57,6 +57,7 @@ def test_fewer_than_there_could_be_are_no_reason_to_warn():
         assert SideBySide("episodes", 100, "batch_size").attempt(held(3), 3) == 3
 
 
+@pytest.mark.long
 def test_a_training_that_runs_out_of_memory_learns_the_same(tiny_base, tmp_path, monkeypatch):
     config = SMALL.model_copy(update={"batch_size": 4, "epochs": 1, "evaluate_every": 0})
     train(config.model_copy(update={"micro_batch": 1}), tmp_path / "small", None, tiny_base)

@@ -80,6 +80,7 @@ def with_weights(base, config=OWN):
     return run
 
 
+@pytest.mark.long
 def test_what_the_model_said_is_what_it_learns_and_as_likely_as_when_it_said_it(tiny_base, monkeypatch):
     monkeypatch.setattr(sampling, "Session", Choices)
     config = OWN.model_copy(update={"message_tokens": 6, "train_episodes": 8})
@@ -173,6 +174,7 @@ def test_the_better_message_is_learned(tiny_base, monkeypatch, tmp_path, credit,
     assert told[-1].loss < 0.6 * told[0].loss
 
 
+@pytest.mark.long
 def test_where_every_message_errs_the_demonstrator_plays_its_own_episode(tiny_base):
     encoder = Encoder(tiny_base, TAUGHT.plan_margin)
     sampler = Sampler(with_weights(tiny_base)._model, encoder, TAUGHT)
@@ -284,7 +286,8 @@ def test_a_search_that_was_not_sent_is_advised_again(tiny_base):
     assert seat._teacher.judge("").text != first.text
 
 
-@pytest.mark.parametrize("own", [OWN, pytest.param(TAUGHT.model_copy(update={"explore": 0.5}), marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("own", [OWN, TAUGHT.model_copy(update={"explore": 0.5})])
 def test_a_killed_run_of_own_episodes_ends_where_it_would_have_ended(tiny_base, tmp_path, own):
     told = []
     train(own, tmp_path / "run", told.append, tiny_base)

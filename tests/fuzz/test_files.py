@@ -119,6 +119,7 @@ def attack_run(run, data):
         read_everything(folder)
 
 
+@pytest.mark.long
 @BUDGET
 @given(data=st.data())
 def test_a_changed_run_is_read_or_refused(run, data):

@@ -108,6 +108,7 @@ def call(name: str = "add") -> str:
     return json.dumps({"jsonrpc": "2.0", "id": "ID", "method": "tools/call", "params": {"name": name}})
 
 
+@pytest.mark.long
 @given(st.lists(st.lists(answers, max_size=3), max_size=4), lists)
 def test_whatever_a_server_says_each_call_has_one_answer_and_is_in_the_record(
     replies: list[list[str]], listed: list[Any]

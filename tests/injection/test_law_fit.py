@@ -120,6 +120,7 @@ def test_episodes_of_a_run_are_calls_too_and_give_the_benchmarks_law(tmp_path: P
         fit_law(run.directory, library=resilisim.ToolLibrary([default_library()["network_fetcher"]]))
 
 
+@pytest.mark.long
 def test_a_twin_is_found_again_by_its_assessment(tmp_path: Path) -> None:
     names = [api.name for api in public_apis()]
     true = {name: 0.25 + 0.7 * place / len(names) for place, name in enumerate(names)}

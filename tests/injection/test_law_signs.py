@@ -8,6 +8,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from resilisim import fit_law
 from resilisim.injection.law_signs import errors_differ
 
@@ -49,6 +51,7 @@ def counted(folder: Path, fits: int, **law: Any) -> Counter[str]:
     return found
 
 
+@pytest.mark.long
 def test_equal_tools_that_a_law_draws_show_next_to_no_signs(tmp_path: Path) -> None:
     # Each of the five tests errs once in 370 fits; more than four of 100 fits once in some 10,000 such runs.
     for law in ({}, {"history": 0.9}, {"in_order": True}):

@@ -86,6 +86,7 @@ resilisim.run_program(patient, [read, deadly], 12, out="run", **OPTIONS)
 """
 
 
+@pytest.mark.long
 def test_a_run_that_was_killed_goes_on_where_it_was(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     codes = [

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from resilisim import evaluate
 from resilisim.policies import make_policy
 from resilisim.policies.learned_names import training_memory
@@ -10,6 +12,7 @@ from resilisim.tasks.task import split_of
 from resilisim.tool_library import ToolLibrary
 
 
+@pytest.mark.long
 def test_words_name_the_tools_of_tasks_that_were_never_read() -> None:
     held_out = [task for task in benchmark_tasks() if split_of(task.required_tools) == "test"]
     right = sum(training_memory().names(task.description) == task.required_tools for task in held_out)

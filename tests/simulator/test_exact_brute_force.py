@@ -97,6 +97,7 @@ CASES = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", CASES)
 def test_solver_equals_brute_force_where_rows_of_failures_matter(case: str) -> None:
     dependencies, probabilities, required, rules = CASES[case]

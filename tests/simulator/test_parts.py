@@ -140,6 +140,7 @@ def walk(problem: Problem, seed: int, length: int = 8) -> Iterator[tuple[Episode
         yield state, message, episode
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("knowledge", ["observing", "informed"])
 @pytest.mark.parametrize("name", LAWS)
 def test_the_solver_equals_the_definition(name: str, knowledge: reachable.Knowledge) -> None:

@@ -144,6 +144,7 @@ CASES = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("informed", [False, True])
 @pytest.mark.parametrize("case", CASES)
 def test_no_call_is_left_out_because_it_looks_useless(case: str, informed: bool) -> None:
@@ -181,6 +182,7 @@ def test_regret_is_never_negative_whatever_agents_send() -> None:
     assert played > 1_000
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("has_room", [True, False])
 def test_what_is_not_enumerated_has_the_true_values_and_without_room_two_bounds(
     has_room: bool, monkeypatch: pytest.MonkeyPatch

@@ -59,6 +59,7 @@ def test_with_the_same_number_of_seeds_the_parts_are_those_of_the_textbook(pairs
     assert parts.total == pytest.approx(parts.between + parts.within)
 
 
+@pytest.mark.long
 def test_the_parts_of_unequal_tasks_are_unbiased():
     generator = np.random.default_rng(3)
     sizes = [1, 2, 5, 3, 2, 8, 1, 4]

@@ -235,6 +235,7 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
         write_task_figure(tmp_path / "nowhere" / "a.png", benchmark_counts(), library_statistics(default_library()))
 
 
+@pytest.mark.long
 def test_a_figure_is_the_same_bytes_and_needs_a_known_suffix_and_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
     counts, library = benchmark_counts(), library_statistics(default_library())
     for file_format in ("png", "svg", "pdf"):

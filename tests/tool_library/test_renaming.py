@@ -56,6 +56,7 @@ def test_the_optimum_does_not_read_names():
     assert values[0] == values[1] > 0.0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("spec", [ConversationSpec, PreferenceSpec])
 def test_lessons_hold_the_drawn_names_and_nothing_of_the_old_ones(spec):
     environment = replace(TRAINING_ENVIRONMENT, search="lexical")

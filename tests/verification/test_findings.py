@@ -55,6 +55,7 @@ def test_longest_ascending_run(places, length):
     assert obedience.longest_ascending_run(places) == length
 
 
+@pytest.mark.long
 def test_costs_that_are_wrong_are_found_out(monkeypatch):
     monkeypatch.setattr(obedience, "NUM_SEEDS", 12)
     pieces = [obedience.work((place, 0)) for place in (2, 3, 7, 11)]

@@ -26,6 +26,7 @@ MOST_TOKENS = 350  # beside the work order and its input data
 LONG_CLOSURE = 8  # tools; of lists whose plans are the longest
 
 
+@pytest.mark.long
 def test_prompts_with_the_longest_plans_are_short_enough():
     library = default_library()
     counter = TokenCounter(shipped_model_path())

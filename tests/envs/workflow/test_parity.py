@@ -46,6 +46,7 @@ def assert_same_end(info, ends, env, where):
     assert info["ended_by"] == ENDED_BY[int(ends["ended"][env])], where
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mode", list(AutoresetMode))
 @pytest.mark.parametrize("options", OPTIONS)
 def test_a_batch_is_many_scalar_environments(mode, options):
@@ -112,6 +113,7 @@ def play_and_hash():
     return digest.hexdigest()
 
 
+@pytest.mark.long
 def test_the_same_text_runs_without_a_compiler():
     root = Path(__file__).parents[3]
     code = "from tests.envs.workflow.test_parity import play_and_hash; print(play_and_hash())"

@@ -105,6 +105,7 @@ def test_printed_rules(law: Any) -> None:
         play({"tasks": TASKS, "law": law, "reward": "two_phase", "printed_rules": True}, 5, trainer)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("law", ["benchmark", "training"])
 def test_filters(law: Any) -> None:
     for filters in every_filter():

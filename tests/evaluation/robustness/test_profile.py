@@ -199,6 +199,7 @@ def profile_job_of(folder: Path) -> profile_job.ProfileJob:
     return plan_profile(POLICIES, toy_tasks(), 4, points, out=folder, progress=False)
 
 
+@pytest.mark.long
 def test_a_killed_profile_goes_on(tmp_path: Path, python: list[str]) -> None:
     whole = make_profile(str(tmp_path / "whole"))
     folder = tmp_path / "killed"

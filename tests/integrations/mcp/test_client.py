@@ -74,6 +74,7 @@ def test_a_tool_that_answers_too_late_is_an_infrastructure_failure():
         call("sleep", {"seconds": 30}, McpToolbox(server, timeout_seconds=1.0))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("program", "seconds", "problem"),
     [

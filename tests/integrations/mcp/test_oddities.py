@@ -272,6 +272,7 @@ SLOW_SCHEMAS: dict[str, Any] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", SLOW_SCHEMAS)
 @in_a_loop
 async def test_a_schema_that_takes_for_ever_holds_nobody_up(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:

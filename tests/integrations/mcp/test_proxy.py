@@ -459,6 +459,7 @@ async def over_http(folder: Path, **asked: Any) -> AsyncIterator[tuple[str, list
         await episodes.close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mode", ERAS)
 @in_a_loop
 async def test_over_http_each_url_is_an_episode(mode: str, tmp_path: Path) -> None:

@@ -92,6 +92,7 @@ async def served(run: ServedRun, **options: Any) -> AsyncIterator[tuple[Callable
     episodes.close()
 
 
+@pytest.mark.long
 def test_32_episodes_at_once_over_http_are_those_of_sessions(tmp_path: Path) -> None:
     async def play_all() -> None:
         async with served(ServedRun([TASK], seeds=32, out=tmp_path)) as (connect, _, _):
@@ -143,6 +144,7 @@ def test_misuse_is_told_in_one_line(tmp_path: Path) -> None:
         assert answer.is_error
 
 
+@pytest.mark.long
 def test_one_that_vanishes_or_never_ends_is_lost_and_its_draws_are_not_handed_out_again(tmp_path: Path) -> None:
     async def vanish() -> None:
         run = ServedRun([TASK], seeds=4, out=tmp_path, episode_seconds=3.0)
@@ -280,6 +282,7 @@ def test_a_signal_ends_the_command_over_stdio_and_what_is_under_way_is_written(
     assert [record["ended_by"] for record in read_records(tmp_path)] == ["agent_error"]
 
 
+@pytest.mark.long
 def test_a_client_that_closes_its_reading_end_leaves_no_traceback_and_odd_lines_are_answered(
     tmp_path: Path, python: list[str]
 ) -> None:
@@ -460,6 +463,7 @@ time.sleep(600 if "hangs" in sys.argv else 0)
 """
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere children with a session of their own stay")
 @pytest.mark.parametrize("ending", ["ends", "hangs"])
 def test_children_with_a_session_of_their_own_end_with_their_program(ending: str, tmp_path: Path) -> None:
@@ -512,6 +516,7 @@ def test_examples_are_short_and_shown_in_the_guide(path: Path) -> None:
     assert f"../../examples/agents/{path.name}" in (ROOT / "docs/guides/your-agent.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.long
 def test_an_example_on_the_command_line_gives_the_episodes_of_the_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -39,6 +39,7 @@ async def adds(url: str, mode: str) -> list[bool]:
         return [(await said(client, "add", a=1, b=2))[0] for _ in range(8)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mode", ERAS)
 @in_a_loop
 async def test_session_after_session_at_one_address_is_episode_after_episode(mode: str, tmp_path: Path) -> None:

@@ -89,6 +89,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> str:
     return configured(tmp_path_factory.mktemp("library"), "adding_server.py", QUESTION)
 
 
+@pytest.mark.long
 def test_kpi_chain_from_the_command_line(library: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "run"
     words = ["evaluate", "--policy", "kpi-chain", "--model", script(tmp_path, "kpi-chain"), "--tasks", library]
@@ -138,6 +139,7 @@ def test_calls_stand_under_a_law_and_the_reference_has_its_exact_chance(tmp_path
         assert record["outcome"] == (record["answer"] == OFFICE)
 
 
+@pytest.mark.long
 def test_results_refusals_and_the_end_of_a_server(tmp_path: Path) -> None:
     world = load_world(configured(tmp_path, "own_server.py", {"question": "?", "tools": ["add"]}))
     (task,) = world.tasks()
@@ -189,6 +191,7 @@ def test_whoever_reads_tasks_starts_nothing_and_refusals_say_what_was_expected(t
         load_world("mcp")
 
 
+@pytest.mark.long
 def test_a_question_on_the_command_line(tmp_path: Path) -> None:
     server = tmp_path / "one_tool.py"
     server.write_text(

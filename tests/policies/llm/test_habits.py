@@ -16,6 +16,7 @@ from tests.doubles.habits import all_pairs, environments, play_pairs, reference,
 CASES = list(zip(some_tasks(2), range(2), strict=True))  # one is reached after failures, in one they are too many
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore:.* refuses ")  # habits of endpoints, each told once
 @pytest.mark.parametrize("agent", LLM_POLICIES)
 def test_every_habit_reaches_what_the_right_calls_reach(agent):

@@ -240,6 +240,7 @@ def test_the_learning_rate_of_a_rehearsal_falls_to_nothing():
     assert steps[-1] < 0.01
 
 
+@pytest.mark.long
 def test_the_transformer_learns_the_optimum_of_a_few_tasks(vector_env):
     torch.set_num_threads(1)
     torch.manual_seed(0)

@@ -80,6 +80,7 @@ def nothing_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(training._Run, "_enter", checked)
 
 
+@pytest.mark.long
 def test_libraries_change_and_a_stopped_run_goes_on_as_if_nothing_had_happened(tmp_path, drawn):
     whole = train(CONFIG, tmp_path / "whole")
     assert drawn == {"training": [0, 1, 2], "imitation": [1], "validation": [0, 1]}
@@ -113,6 +114,7 @@ def test_libraries_change_and_a_stopped_run_goes_on_as_if_nothing_had_happened(t
     assert load_checkpoint(tmp_path / "whole").network.part_features is not None
 
 
+@pytest.mark.long
 def test_imitation_that_was_stopped_goes_on_as_if_nothing_had_happened(tmp_path, drawn, monkeypatch):
     monkeypatch.setattr(training, "IMITATION_CHECKPOINT_EVERY", 2)
     config = load_config("generalist", settings=(*SETTINGS, "imitation_updates=7", "max_steps=64"))

@@ -142,6 +142,7 @@ train(load_config("paper", settings=sys.argv[2:]), sys.argv[1], report)
 """
 
 
+@pytest.mark.long
 def test_a_run_that_was_killed_goes_on_as_if_nothing_had_happened(paper_run, tmp_path, python):
     folder, result = paper_run
     out = tmp_path / "killed"

@@ -125,6 +125,7 @@ def test_sessions_go_on_while_the_tool_of_another_is_at_work(slow_world: Environ
     assert (found.num_episodes, found.call.num_failures) == (2, 0)
 
 
+@pytest.mark.long
 def test_a_call_that_was_given_up_does_not_reach_into_the_next_episode(monkeypatch: pytest.MonkeyPatch) -> None:
     release, returned = threading.Event(), threading.Event()
 

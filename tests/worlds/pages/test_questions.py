@@ -140,6 +140,7 @@ def test_queries_are_solved_as_brute_force_solves_them():
             assert set(solve(RECIPE.graph, query)) == brute_force(query)
 
 
+@pytest.mark.long
 def test_the_command_makes_the_shipped_bytes_again(encyclopedia):
     data = gzip.decompress(resources.files("resilisim.worlds.pages").joinpath(DATA_FILE).read_bytes())
     assert hashlib.sha256(data).hexdigest() == PAGES_SHA256
