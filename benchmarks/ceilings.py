@@ -107,7 +107,7 @@ def page() -> str:
         held_out=len(_held_out()),
         tools=_table(("tool", "tasks") * 3, _in_columns(counts, 3)),
         policies=_table(
-            ("policy", "tasks", "V\\*", "success", "share of V\\*", "95 % over tasks"), map(_policy, POLICIES)
+            ("policy", "tasks", "V\\*", "success", "share of V\\*", "95% over tasks"), map(_policy, POLICIES)
         ),
     )
 
@@ -153,11 +153,11 @@ def _published(ceilings: Mapping[str, float]) -> str:
     figures = json.loads(packaged_file("published.json"))[str(BY_TASK_TYPE)]["of_types"][HARD]
     least, most = min(figures.values()), max(figures.values())
     now, then = (
-        f"{100 * ceilings[name]:.1f} % on {name}, {'above' if most < 100 * ceilings[name] else 'below'}"
+        f"{100 * ceilings[name]:.1f}% on {name}, {'above' if most < 100 * ceilings[name] else 'below'}"
         for name in (VERSION, BEFORE)
     )
     return (
-        f"ResiliBench prints {least} to {most} % for {', '.join(figures)} on its\n"
+        f"ResiliBench prints {least} to {most}% for {', '.join(figures)} on its\n"
         f"complex computation pipelines. V\\* of this type is {now}\n"
         f"them, and {then} them. A rate above V\\* is no contradiction: the\n"
         "paper's tasks, scorer, turns and retries are its own, and it does not say by which law its tools failed.\n"

@@ -104,8 +104,8 @@ def _shares(
         [100.0 * float(found.mean() / optimum.mean())],
         target_mean,
         "higher",
-        note=f"obey {found.mean():.4f}, V* {optimum.mean():.4f}; of V* by task, quantiles 1 · 5 · 25 · 50 · 75 %: "
-        f"{quantiles} %; {100.0 * float((share >= 99.0).mean()):.0f} % of the tasks within 1 %",
+        note=f"obey {found.mean():.4f}, V* {optimum.mean():.4f}; of V* by task, quantiles 1 · 5 · 25 · 50 · 75%: "
+        f"{quantiles}%; {100.0 * float((share >= 99.0).mean()):.0f}% of the tasks within 1%",
     )
     yield Measurement(f"{name}: worst task, obey / V*", "%", [float(share.min())], target_worst, "higher")
 

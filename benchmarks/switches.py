@@ -68,7 +68,7 @@ class Bench:
         """Yield what limits do to a model that wanders, and what ReAct gains from 100 steps where it hit its own."""
         models = self.models("wandering", *WARM)
         agents = ["react[steps=5|10|20]", "rp-react[executor_steps=3|10]", "rp-react[steps=3]"]
-        yield _table("Limits, with a model that wastes 60 % of its replies", self.play("limits", agents, models))
+        yield _table("Limits, with a model that wastes 60% of its replies", self.play("limits", agents, models))
         more = {"steps": 100, "max_llm_calls": 250}
         extended = extend_run(
             self._folder / "limits",

@@ -21,6 +21,7 @@ PAGES = [
     ),
 ]
 UNWANTED = {
+    r"[\d}\]] %(?![\w(\[{])": "79%, without a space",
     r"\bof yours\b": "your own",
     r"\bpip install resilisim\b": "it is on no index: install from a clone or a wheel",
     r"\bwho wants to\b": "a sentence with a subject",
@@ -67,6 +68,7 @@ def test_nothing_that_users_read_says_it_otherwise(pattern: str) -> None:
 
 def test_the_test_finds_what_it_looks_for() -> None:
     wrong = [
+        "79.5 % of V*",
         "an agent of yours",
         "pip install resilisim",
         "who wants to see",

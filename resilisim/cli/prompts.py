@@ -193,7 +193,7 @@ def costs(
     answer(
         as_json,
         [row.to_mapping() for row in rows],
-        Table.of_values("what flaws cost: means over tasks, with 95 % intervals", heads, cells, digits=3),
+        Table.of_values("what flaws cost: means over tasks, with 95% intervals", heads, cells, digits=3),
         notes=["obey, obey_coverage, deviate: see resilisim tasks prompts generate --help; price: deviate - obey"],
     )
 

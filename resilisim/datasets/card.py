@@ -160,7 +160,7 @@ def describe_lengths(lengths: Lengths, counter: TokenCounter | None) -> str:
         return ""
     everything = np.concatenate([np.array(values) for values in lengths.values()])
     longest = int(everything.max())
-    heads = ["split", "prompt type", "records", "median", *(f"{share} %" for share in PERCENTILES[1:]), "longest"]
+    heads = ["split", "prompt type", "records", "median", *(f"{share}%" for share in PERCENTILES[1:]), "longest"]
     rows = []
     for key in sorted(lengths, key=lambda key: SPLITS.index(key[0])):
         # A length that a record has, not one between two of them.
@@ -171,7 +171,7 @@ def describe_lengths(lengths: Lengths, counter: TokenCounter | None) -> str:
         table=_table(heads, rows, num_texts=2),
         max_length=f"{-(-longest // ROUNDED_TO) * ROUNDED_TO:,}",
         usual=f"{USUAL_MAX_LENGTH:,}",
-        cut=f"{100 * float((everything > USUAL_MAX_LENGTH).mean()):.0f} %",
+        cut=f"{100 * float((everything > USUAL_MAX_LENGTH).mean()):.0f}%",
     )
 
 

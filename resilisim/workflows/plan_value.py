@@ -244,7 +244,7 @@ class FlawCostRow:
     num_refused: int  # that cannot
     edits: float
     obey: float  # and `obey_coverage`, `deviate`: means of `PlanCosts`
-    obey_interval: float  # half the width of the 95 % interval of that mean over tasks
+    obey_interval: float  # half the width of the 95% interval of that mean over tasks
     obey_coverage: float
     coverage_interval: float
     deviate: float
@@ -360,7 +360,7 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def _half_width(values: Sequence[float]) -> float:
-    """Return half the width of the normal 95 % interval of a mean; NaN for fewer than two values."""
+    """Return half the width of the normal 95% interval of a mean; NaN for fewer than two values."""
     if len(values) < 2:
         return math.nan
     mean = _mean(values)

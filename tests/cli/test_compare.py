@@ -49,8 +49,8 @@ def test_the_ceiling_is_that_of_the_prompt(command, runs):
         assert (one < best) == (prompt == "baseline")
         told = command("runs", "compare", run, run, *options, prompt).out
         assert ("tools had to be found" in told) == (prompt == "baseline")
-        assert f"{100 * one:.1f} %" in told
-        assert f"{100 * best:.1f} %" in told
+        assert f"{100 * one:.1f}%" in told
+        assert f"{100 * best:.1f}%" in told
         rows = command("runs", "leaderboard", run, "--prompt", prompt, "--json").json()["rows"]
         for row in rows:
             assert row["ceiling"]["value"] == pytest.approx(one)

@@ -83,7 +83,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "agent",
         "questions",
         "right",
-        "95 % interval",
+        "95% interval",
         "V*",
         "calls of the model",
         "stored",

@@ -113,7 +113,7 @@ def comparison_table(
     names of the policies.
     """
     heading = title or f"{comparison.label_a} - {comparison.label_b}, prompt {comparison.prompt}"
-    rates = " - ".join(f"{percent(rate.value)} %" for rate in (comparison.success_a, comparison.success_b))
+    rates = " - ".join(f"{percent(rate.value)}%" for rate in (comparison.success_a, comparison.success_b))
     digits, differences = digits_of(comparison.best), comparison.differences
     columns: list[Column[Difference]] = [
         ("method", lambda row: METHOD_NAMES[row.method]),
@@ -133,9 +133,9 @@ def _ceilings(comparison: Comparison) -> str:
     best = percent(comparison.optimum.value)
     texts = dict.fromkeys(percent(each.value) for each in (comparison.ceiling_a, comparison.ceiling_b))
     if list(texts) == [best]:
-        return f"The best that any agent can reach (V*): {best} %."
-    searched = f"V*: {best} %, but tools had to be found"
-    return f"The best that can be reached with what the prompts tell: {' % and '.join(texts)} % ({searched})."
+        return f"The best that any agent can reach (V*): {best}%."
+    searched = f"V*: {best}%, but tools had to be found"
+    return f"The best that can be reached with what the prompts tell: {'% and '.join(texts)}% ({searched})."
 
 
 def _advice(result: RunComparison) -> list[str]:
