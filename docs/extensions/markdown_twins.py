@@ -44,18 +44,22 @@ def write_twins(app: Sphinx, failure: Exception | None) -> None:
 def plain(page: nodes.document) -> nodes.document:
     """Return a page with what the Markdown builder does not know put as text: cards, tabs, captions, abbreviations."""
     for node in list(page.findall(nodes.Element)):
-        match type(node).__name__:
-            case "sd_tab_input":
-                replacement: list[nodes.Node] = []
-            case "sd_tab_label" | "caption":
-                replacement = [nodes.paragraph("", "", nodes.strong("", node.astext()))]
-            case "PassthroughTextElement" | "abbreviation":
-                replacement = list(node.children)
-            case _:
-                continue
-        place = node.parent.index(node)
-        node.parent[place : place + 1] = replacement
+        children = [each for child in node.children for each in _known(child)]
+        if children != node.children:  # by their parents, since nodes of tabs do not say whose they are
+            node.clear()
+            node.extend(children)
     return page
+
+
+def _known(node: nodes.Node) -> list[nodes.Node]:
+    match type(node).__name__:
+        case "sd_tab_input":
+            return []
+        case "sd_tab_label" | "caption":
+            return [nodes.paragraph("", "", nodes.strong("", node.astext()))]
+        case "PassthroughTextElement" | "abbreviation":
+            return [each for child in node.children for each in _known(child)]
+    return [node]
 
 
 def ordered(app: Sphinx) -> list[str]:
