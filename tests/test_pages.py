@@ -46,17 +46,12 @@ FOLDERS = ("guides", "reference/commands")
 PAGES = ["docs/start.md"]
 PAGES += sorted(str(path.relative_to(ROOT)) for folder in FOLDERS for path in ROOT.glob(f"docs/{folder}/*.md"))
 COMMANDS = [page for page in PAGES if "/commands/" in page]
-# Trainings, many prompts, and runs that are solved under laws or are large on purpose.
-LONG = ("compare-agents", "datasets", "exact-agents", "failure-models", "first-model", "gates-and-tests", "large-runs")
-LONG += ("llm-agents", "own-functions", "own-tools", "plans-and-flaws", "records-world", "train-a-policy")
+QUICK = ("start", "your-agent", "evaluate-agents")  # the first that people try; the others are long
 
 
 @pytest.mark.parametrize(
     "page",
-    [
-        pytest.param(page, marks=[pytest.mark.long] if Path(page).stem in LONG or page in COMMANDS else [])
-        for page in PAGES
-    ],
+    [pytest.param(page, marks=[] if Path(page).stem in QUICK else [pytest.mark.long]) for page in PAGES],
 )
 def test_blocks_run_in_the_order_in_which_they_stand(page: str, tmp_path: Path, python: list[str]) -> None:
     found = blocks((ROOT / page).read_text(encoding="utf-8"))

@@ -29,6 +29,8 @@ from tests.chat.loopback import LoopbackServer, completion, error
 from tests.evaluation.agent_models import endpoint, following_answer, next_reply
 from tests.evaluation.toy_policies import toy_tasks
 
+pytestmark = pytest.mark.long
+
 TOYS = "tests.evaluation.toy_policies"
 PLAYERS = Players(1, False)
 STORE_BYTES = 80 * 2**20

@@ -19,6 +19,8 @@ from tests.doubles.world_models import Solution, WorldModel, _entity
 from tests.doubles.worlds import play
 from tests.reporting.pages import write_run
 
+pytestmark = pytest.mark.long
+
 WORLD = "pages:size=60,seed=5,questions=2"
 LOW, HIGH = "kpi-chain[theta=0.5,replanning=false]", "kpi-chain[theta=0.8,replanning=false]"
 AGENTS = ("kpi-chain", "kpi-chain[entities=false]", "kpi-chain[memory=false]", "kpi-chain[replanning=false]", LOW, HIGH)

@@ -20,6 +20,8 @@ from verification.contest import NUM_CONTROLS, Contest
 from verification.experiments import Experiments, Sample, compared, moments_of_folds, world_of
 from verification.findings import failing
 
+pytestmark = pytest.mark.long
+
 NAMES = ("good", "bad", "twin of bad")
 
 
