@@ -32,6 +32,15 @@ PROMPT_HELP = "Prompt: baseline, chain_of_thought, optimal, flawed (a flaw drawn
 
 output_option = functools.partial(typer.Option, rich_help_panel=OUTPUT_GROUP)
 
+DryRunFlag = Annotated[
+    bool, typer.Option("--dry-run", help="Only print what it would take in calls and tokens; nothing is sent.")
+]
+CacheOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--cache", help="Folder of answers; in the user's cache folder if left out.", rich_help_panel=MODEL_PANEL
+    ),
+]
 JsonFlag = Annotated[bool, output_option("--json", help="Print JSON instead of a table.")]
 LibraryOption = Annotated[
     Path | None,

@@ -211,15 +211,8 @@ def enhance(
         CountOrNone,
         typer.Option(help="Failed tasks in a row that end the run; 0 keeps originals instead."),
     ] = 50,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only print what it would take in calls and tokens; nothing is sent.")
-    ] = False,
-    cache: Annotated[
-        Path | None,
-        typer.Option(
-            help="Folder of answers; in the user's cache folder if left out.", rich_help_panel=options.MODEL_PANEL
-        ),
-    ] = None,
+    dry_run: options.DryRunFlag = False,
+    cache: options.CacheOption = None,
     environment: EnvironmentSettings,
     library: options.LibraryOption = None,
     as_json: options.JsonFlag = False,

@@ -172,15 +172,8 @@ def enhance_tools(
     out: Annotated[Path | None, typer.Option(help="Library file to write.", dir_okay=False)] = None,
     reach: ChatModelSettings,
     wanted: EnhancementOptions,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only print what it would take in calls and tokens; nothing is sent.")
-    ] = False,
-    cache: Annotated[
-        Path | None,
-        typer.Option(
-            help="Folder of answers; in the user's cache folder if left out.", rich_help_panel=options.MODEL_PANEL
-        ),
-    ] = None,
+    dry_run: options.DryRunFlag = False,
+    cache: options.CacheOption = None,
     environment: EnvironmentSettings,
     library: options.LibraryOption = None,
     as_json: options.JsonFlag = False,
