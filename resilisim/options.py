@@ -46,6 +46,7 @@ class Option:
     group: str = ""
     path: Literal["", "file", "folder", "any"] = ""
     metavar: str = ""
+    separator: str = ""  # what stands between several values of a tuple that one text holds there, too
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,6 @@ import typer
 
 from resilisim.bounds import Count, Seed
 from resilisim.cli.mcp import (
-    GOAL_GROUP,
     AnyOrderOption,
     ChecksOption,
     FailOption,
@@ -32,6 +31,7 @@ from resilisim.cli.mcp import (
 from resilisim.cli.options import JsonFlag, OptionGroup, takes
 from resilisim.cli.output import INCOMPLETE, STOPPED_BY_USER, answer, command_group, console, note, print_json
 from resilisim.cli.runs.failures import tell_attack, tell_shrunk
+from resilisim.envs.settings import GOAL_GROUP
 from resilisim.errors import InvalidInputError, count_of, shown_value
 from resilisim.evaluation.run.runner import RunInterrupted
 from resilisim.evaluation.run.store import FAILURES_NAME

@@ -19,7 +19,7 @@ from resilisim.bounds import Seconds, Seed, Turns
 from resilisim.cli import options
 from resilisim.cli.output import command_group, note
 from resilisim.envs.manners import ways_by_code
-from resilisim.envs.settings import RULE_NAMES, EnvironmentSettings
+from resilisim.envs.settings import GOAL_GROUP, GOAL_NAMES, RULE_NAMES, Counts, EnvironmentSettings
 from resilisim.errors import InvalidInputError, count_of, import_extra
 from resilisim.injection.call import InjectedFailure
 from resilisim.injection.functions import inject
@@ -35,6 +35,7 @@ from resilisim.tasks.benchmark import BENCHMARK_VERSION
 TOKEN_VARIABLE = "RESILISIM_TOKEN"
 SERVED = (
     *RULE_NAMES,
+    *GOAL_NAMES,
     *options.LAW,
     "force",
     "fails_by",
@@ -47,7 +48,6 @@ SERVED = (
     "salt",
 )
 
-GOAL_GROUP = "Goal"
 HttpOption = Annotated[
     str | None,
     typer.Option(
@@ -134,7 +134,7 @@ TurnsOption = Annotated[
     typer.Option("--turns", help="Calls that there are.", show_default="10", rich_help_panel=GOAL_GROUP),
 ]
 GoalOption = Annotated[
-    Literal["answers", "effects"] | None,
+    Counts | None,
     typer.Option(
         "--goal",
         help="What has to have happened: each tool has answered, or it has run with success, whether or not its answer "

@@ -219,7 +219,9 @@ def _read(field: OptionField, value: Any) -> Any:
     if field.option.switch:
         return field.option.switch if value else None
     if isinstance(value, list):
-        return tuple(value) or None
+        separator = field.option.separator
+        texts = value if not separator else [part.strip() for text in value for part in text.split(separator)]
+        return tuple(filter(None, texts) if separator else texts) or None
     return str(value) if isinstance(value, Path) else value
 
 

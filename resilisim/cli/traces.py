@@ -9,9 +9,10 @@ import typer
 
 from resilisim.bounds import Turns
 from resilisim.cli import options
-from resilisim.cli.mcp import GOAL_GROUP, ChecksOption, FailOption, GoalOption, checks_in, names_in
+from resilisim.cli.mcp import ChecksOption, FailOption, GoalOption, checks_in, names_in
 from resilisim.cli.options import output_option
 from resilisim.cli.output import answer, command_group, plain
+from resilisim.envs.settings import GOAL_GROUP
 from resilisim.errors import InvalidInputError, count_of
 from resilisim.evaluation.run.progress import Progressing
 from resilisim.injection.traces.faults import FAULT_WORDS, Faults

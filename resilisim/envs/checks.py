@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import MISSING, dataclass, fields, replace
 from typing import Any, get_args
 
 import gymnasium
@@ -35,7 +35,7 @@ ALWAYS_IN_INFO = (
 )
 EVENTS = frozenset(get_args(MessageKind))
 EXECUTION_KEYS = frozenset({"tool", "success", "error", "success_probability", "attempt", "output"})
-SCORE_KEYS = frozenset(Score.__slots__)
+SCORE_KEYS = frozenset(field.name for field in fields(Score) if field.default is MISSING)  # others are rare
 LEVELS = frozenset(get_args(Level))
 # All that an ordinary policy may be told besides the observation: anything else could give away state or luck.
 PUBLIC_INFO = frozenset(

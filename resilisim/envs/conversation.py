@@ -304,9 +304,10 @@ class ConversationEnv(gymnasium.Env[str, str]):
 
     def problem(self, task: Task) -> Problem:
         """Return what has to be done in a task, under law and end rules."""
-        return self._problem_cached(task.required_tools if self.world is None else world_goal(task))
+        goal = self.settings.goal_of(task.required_tools) if self.world is None else world_goal(task)
+        return self._problem_cached(goal)
 
-    def _make_problem(self, goal: Goal | tuple[str, ...]) -> Problem:
+    def _make_problem(self, goal: Goal) -> Problem:
         return build_problem(self.library, goal, self.law, self.rules, self.world is not None)
 
     def close(self) -> None:
@@ -628,9 +629,10 @@ class ConversationEnv(gymnasium.Env[str, str]):
         if state.ended_by is not None:
             events = [past for past in self._episode.events if past.tool is not None]
             executions = [(past.tool or "", bool(past.success), past.result) for past in events]
-            required, outputs = self._task.required_tools, self.library.outputs.intersection(self._task.required_tools)
-            law = problem.law.to_mapping()
-            score = score_episode(required, outputs, self._task.task_type, executions, state.ended_by, law)
+            outputs = self.library.outputs.intersection(self._task.required_tools)
+            law, ran_once = problem.law.to_mapping(), problem.dynamics.has_run_well(state)
+            asked = problem.goal, outputs, self._task.task_type
+            score = score_episode(*asked, executions, state.ended_by, law, ran_once)
             if self.world is None:
                 info["score"] = score.to_mapping()
             else:

@@ -23,7 +23,9 @@ from resilisim.worlds.base import rules_of
 if TYPE_CHECKING:
     from resilisim.simulator.draws import Draws
     from resilisim.simulator.end_rules import EndRules
+    from resilisim.simulator.goal import Goal
     from resilisim.simulator.law import Law
+    from resilisim.simulator.problem import Problem
     from resilisim.tasks.searches import SearchMany
     from resilisim.tool_library import Retriever, ToolLibrary
     from resilisim.workflows.flaws import Perturber
@@ -32,9 +34,11 @@ if TYPE_CHECKING:
 # Headings under which commands show the options.
 LAW_GROUP = "Failure model"
 RULES_GROUP = "End rules"
+GOAL_GROUP = "Goal"
 ENVIRONMENT_GROUP = "Environment"
 
 LAW_NAMES = ("law", "base", "not_executed", "failed", "history")  # options that say what law it is
+GOAL_NAMES = ("goal", "once", "any_order")  # options that say what has to have happened
 RULE_NAMES = ("max_turns", "max_consecutive_failures", "loop_length")
 
 Parameters = Literal["lenient", "strict", "ignore"]
@@ -44,6 +48,7 @@ Errors = Literal["documented", "transient"]
 Tools = Literal["discovery", "listed", "native"]
 Protocol = Literal["text", "native"]
 PromptStyle = Literal["full", "compact", "terse"]
+Counts = Literal["answers", "effects"]
 Reward = Literal["success", "value", "advantage"]
 JUDGED_REWARDS = ("value", "advantage")  # what messages are worth by the exact optimum
 Search = Literal["semantic", "lexical"]
@@ -73,6 +78,9 @@ class OptionsButPlanner(TypedDict, total=False):
     world: str | None
     force: Sequence[str]
     fails_by: Sequence[str]
+    goal: Counts
+    once: Sequence[str]
+    any_order: bool
 
 
 class EnvironmentOptions(OptionsButPlanner, total=False):
@@ -230,6 +238,16 @@ class EnvironmentSettings(LawOptions):
         group=LAW_GROUP,
         metavar="[CODE=]HOW",
     )
+    goal: Counts = option(
+        "answers",
+        "What the required tools have to have done: each has answered, in their order, or (effects) each has run with "
+        "success, in any order, whether or not its answer came through.",
+        group=GOAL_GROUP,
+    )
+    once: tuple[str, ...] = option(
+        (), "Tools that must not run twice.", group=GOAL_GROUP, metavar="TOOL,TOOL", separator=","
+    )
+    any_order: bool = option(False, "The required tools may answer in any order.", group=GOAL_GROUP)
 
     def __post_init__(self) -> None:
         """Refuse values that no episode could be played with."""
@@ -254,9 +272,20 @@ class EnvironmentSettings(LawOptions):
             check_terse(self.calling, self.parameters, self.world is not None)
         self._settle_law()
         self._check_manners()
-        if self.world is not None and not isinstance(self.law, str):
-            self.law.check_world()
+        if self.world is not None:
+            if not isinstance(self.law, str):
+                self.law.check_world()
+            self._check_goal_of_world(self.world)
         self.rules()
+
+    def _check_goal_of_world(self, world: str) -> None:
+        for name in GOAL_NAMES:
+            value, default = getattr(self, name), options_of(type(self))[name].default
+            if value != default:
+                raise InvalidInputError(
+                    f"{name} is {shown_value(value, 80)} in the world {world!r}: expected {shown_value(default)}, as a "
+                    "world grades what was done itself"
+                )
 
     def _settle_law(self) -> None:
         """Replace a law by its content, so that it is read once, and a plain one by its constants."""
@@ -311,11 +340,28 @@ class EnvironmentSettings(LawOptions):
             values["law"] = self.law.to_mapping()
         if self.world is None:
             del values["world"]
-        for name in ("force", "fails_by"):
-            values[name] = list(getattr(self, name))
-            if not values[name]:
+        for name in ("force", "fails_by", *GOAL_NAMES):
+            if values[name] == options_of(type(self))[name].default:
                 del values[name]
+            elif isinstance(values[name], tuple):
+                values[name] = list(values[name])
         return values
+
+    def goal_of(self, required: Sequence[str]) -> Goal:
+        """Return what is to be reached where these tools are required."""
+        from resilisim.simulator.goal import Goal
+
+        return Goal(tuple(required), not self.any_order, self.once, self.goal)
+
+    def problem(self, library: ToolLibrary, required: Sequence[str]) -> Problem:
+        """Return the problem of doing a list of tools of a library, outside of worlds.
+
+        Raises:
+            InvalidInputError: The library lacks one of the tools.
+        """
+        from resilisim.simulator.problem import build_problem
+
+        return build_problem(library, self.goal_of(required), self.failure_model(), self.rules())
 
     def retriever(self, library: ToolLibrary) -> Retriever:
         """Return the search over a library.

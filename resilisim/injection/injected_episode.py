@@ -13,7 +13,7 @@ from typing import Any, Final, get_args
 from resilisim.envs.manners import ANSWERED, Manner
 from resilisim.envs.session import EpisodeEnded, NotRepeatedError, difference_to
 from resilisim.errors import ExactLimitError, Fault, InvalidInputError, StoreError, count_of, one_line, unknown_name
-from resilisim.evaluation.episode.attribution import loss_label, totals_of, worth_of
+from resilisim.evaluation.episode.attribution import RAN_TWICE, loss_label, runs_again, totals_of, worth_of
 from resilisim.evaluation.episode.record import (
     REGRET_TOLERANCE,
     EpisodeFacts,
@@ -47,17 +47,16 @@ from resilisim.simulator.exact.optimum import start_optimum
 from resilisim.simulator.goal import Counts
 from resilisim.simulator.outcomes import Errors
 from resilisim.simulator.problem import is_awaiting_closing, is_done, outcome
-from resilisim.simulator.rulebook.rules import CORRUPT, FAILURE, RESULTS, UNANSWERED, UNANSWERED_LATE
+from resilisim.simulator.rulebook.rules import CORRUPT, FAILURE, RESULTS
 from resilisim.simulator.rulebook.runs import has_run
 from resilisim.simulator.scoring import score_episode
-from resilisim.simulator.state import RAN_AGAIN, SPOILT, EpisodeState
+from resilisim.simulator.state import EpisodeState
 from resilisim.tasks.task import complexity_of
 from resilisim.tool_library import ErrorSpec, Tool, ToolLibrary
 from resilisim.tool_library.tool import standard_error_specs
 
 TASK_TYPE: Final = "own_program"
 PROMPT_TYPE: Final = "own program"
-_LOST_ANSWERS: Final = (RESULTS[UNANSWERED], RESULTS[UNANSWERED_LATE])
 
 
 class CallsEnded(EpisodeEnded):
@@ -555,7 +554,7 @@ class InjectedEpisode:
         step["regret"] += price
         if step["regret"] <= REGRET_TOLERANCE:
             step["label"] = None
-        elif step["label"] != "ran_again":
+        elif step["label"] != RAN_TWICE:
             step["label"] = "refused_call"
         step["real"] = True
 
@@ -565,8 +564,7 @@ class InjectedEpisode:
         judgement = self._judge.judge(before, message, after, self._decided(after, veto))
         label = None
         if judgement.regret > REGRET_TOLERANCE:
-            spoils = after.counters[SPOILT] & ~before.counters[SPOILT] & RAN_AGAIN
-            label = "ran_again" if spoils else self._reason(before, message, veto)
+            label = RAN_TWICE if runs_again(before, after) else self._reason(before, message, veto)
         happened = Happened(success_probability=event.success_probability, forced=event.forced)
         if event.result is not None:
             happened["result"] = event.result
@@ -592,16 +590,15 @@ class InjectedEpisode:
 
     def _scored(self, veto: str | None) -> None:
         settings, state = self._settings, self._state
-        lost = _LOST_ANSWERS if settings.counts == "effects" else ()
         executions = [
-            (step["tool"] or "", bool(step["success"]) or step.get("result") in lost, step.get("result"))
+            (step["tool"] or "", bool(step["success"]), step.get("result"))
             for step in self._steps
             if step["attempt"] is not None
         ]
         ended_by, law = state.ended_by or "completion", self._problem.law.to_mapping()
-        judged = score_episode(settings.required, (), TASK_TYPE, executions, ended_by, law, settings.ordered)
-        score = judged.to_mapping()
         reached, ran_once = outcome(self._problem, state), self._problem.dynamics.has_run_well(state)
+        judged = score_episode(self._problem.goal, (), TASK_TYPE, executions, ended_by, law, ran_once)
+        score = judged.to_mapping()
         if veto is None and (reached or settings.check_decides):
             score["level"] = "full_success"
         elif score["level"] == "full_success":

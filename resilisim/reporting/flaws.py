@@ -33,7 +33,6 @@ from resilisim.reporting.groups import (
 )
 from resilisim.reporting.page import Block, Fold, Note, Section, beside_a_chart, plain, say
 from resilisim.reporting.result_sections import mean_name
-from resilisim.simulator.problem import build_problem
 from resilisim.statistics import Estimate
 from resilisim.statistics.estimates import clustered_mean
 from resilisim.tables.table import SIGNED, Column, Table, in_form
@@ -282,7 +281,7 @@ def _obediences(facts: RunFacts, plans: Sequence[FlawedPlan]) -> tuple[Environme
     arguments = facts.manifest["arguments"]
     known = {option.name for option in fields(EnvironmentSettings)} & {*arguments["environment"]}
     settings = EnvironmentSettings(**{name: arguments["environment"][name] for name in known})
-    library, law, rules = default_library(), settings.failure_model(), settings.rules()
+    library, rules = default_library(), settings.rules()
     # Runs of the first release show the path of the optimum under every one of these names.
     limits = settings.planner != "exact-path" and texts_revision(arguments) > 1
     planner = ExactPlanner(library, settings.planning_law(), rules, limits=limits)
@@ -291,7 +290,7 @@ def _obediences(facts: RunFacts, plans: Sequence[FlawedPlan]) -> tuple[Environme
     # By task, as planner and perturber remember the last one.
     for plan in sorted(plans):
         task = find_task(facts.table.tasks[plan[0]].instance_id)
-        problem = build_problem(library, task.required_tools, law, rules)
+        problem = settings.problem(library, task.required_tools)
         for _, flawed in perturber.carried(planner.plan(task), task.required_tools, [plan[1:]]):
             chances = follow_steps(problem, flawed.workflow.steps, settings.parameters, texts_of(task))
             by_plan[plan] = chances.success

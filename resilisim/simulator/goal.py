@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, Self, get_args
 
 from resilisim.errors import unknown_name
 from resilisim.tasks import Task
@@ -50,6 +51,25 @@ class Goal:
             raise unknown_name("counts", self.counts, get_args(Counts))
         if self.counts == "effects":
             object.__setattr__(self, "ordered", False)
+
+    @classmethod
+    def recorded(cls, required: Sequence[str], told: Mapping[str, Any]) -> Self:
+        """Return the goal of a record, by its required tools and by what it says of the goal (`to_mapping`).
+
+        Example:
+            >>> from resilisim.simulator import Goal
+            >>> goal = Goal(("network_fetcher",), once=("network_fetcher",), counts="effects")
+            >>> Goal.recorded(goal.required, goal.to_mapping()) == goal, Goal(("network_fetcher",)).to_mapping()
+            (True, {})
+        """
+        counts, once = told.get("counts", "answers"), tuple(told.get("once", ()))
+        return cls(tuple(required), bool(told.get("ordered", True)), once, counts)
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return what records say of the goal besides the required tools: nothing of answers in their order."""
+        if self.ordered and not self.once and self.counts == "answers":
+            return {}
+        return {"counts": self.counts, "ordered": self.ordered, "once": list(self.once)}
 
 
 def world_goal(task: Task) -> Goal:

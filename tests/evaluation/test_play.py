@@ -6,14 +6,18 @@ import json
 import pytest
 
 from resilisim.envs.conversation import ConversationEnv
+from resilisim.envs.settings import EnvironmentSettings
+from resilisim.errors import InvalidInputError
 from resilisim.evaluation.episode.attribution import identity_error
 from resilisim.evaluation.episode.play import open_session, play_episode
 from resilisim.evaluation.episode.record import LOSS_LABELS
+from resilisim.evaluation.episode.rejudging import compare_records, rejudged
 from resilisim.evaluation.table.facts import RunCollector
 from resilisim.policies.registry import make_policy
 from resilisim.provenance import encode_json_line
-from resilisim.simulator import Law, Outage, build_problem, start_state
+from resilisim.simulator import Goal, Law, LostAnswer, Outage, build_problem, start_state
 from resilisim.simulator.exact import Judge
+from resilisim.simulator.exact.optimum import start_optimum
 from resilisim.simulator.exact.reachable import solve_reachable
 from resilisim.simulator.scoring import rescore
 from resilisim.tasks.benchmark import benchmark_tasks
@@ -73,6 +77,52 @@ def test_the_identity_holds_for_every_policy_under_every_prompt(policy, law):
             assert step["kind"] == "execute" or step["luck"] == 0.0
         if policy == "exact-optimum":
             assert (record["privileged"], record["losses"]) == (True, {})
+
+
+LOST = Law(base=0.8, lost_answer=LostAnswer(share=0.5))
+LOSE_THE_FIRST = (f"{PARSER}#1=TIMEOUT/after", f"{PARSER}#2=ok", f"{READER}#1=ok")
+
+
+@pytest.mark.parametrize(
+    ("messages", "goal", "won", "told"),
+    [
+        ([PARSER, READER], {}, False, None),  # the answer of the parser was lost
+        ([PARSER, READER, PARSER], {}, True, None),
+        ([PARSER, PARSER, READER], {}, False, None),  # the other way round
+        ([PARSER, PARSER, READER], {"any_order": True}, True, ("answers", False, [])),
+        ([PARSER, READER], {"goal": "effects"}, True, ("effects", False, [])),
+        (
+            [PARSER, READER, PARSER],
+            {"goal": "effects", "once": [PARSER]},
+            False,
+            ("effects", False, [PARSER]),
+        ),
+        ([PARSER, READER], {"goal": "effects", "once": [PARSER]}, True, ("effects", False, [PARSER])),
+        ([READER, PARSER, PARSER], {"once": [PARSER]}, False, ("answers", True, [PARSER])),
+    ],
+)
+def test_a_goal_says_what_counts_for_score_values_and_records(messages, goal, won, told):
+    texts = [*map(call, messages), "<finish/>"]
+    record = play(texts, READER, PARSER, law=LOST, force=LOSE_THE_FIRST, **goal)
+    assert (record["score"]["level"] == "full_success", record["outcome"]) == (won, won)
+    assert record.get("goal") == (None if told is None else dict(zip(("counts", "ordered", "once"), told, strict=True)))
+    ran_twice = "once" in goal and messages.count(PARSER) == 2
+    assert ("ran_once" in record["score"]) == ran_twice
+    problem = build_problem(
+        default_library(),
+        Goal((READER, PARSER), not goal.get("any_order"), tuple(goal.get("once", ())), goal.get("goal", "answers")),
+        LOST,
+    )
+    assert record["optimum"] == start_optimum(problem)
+    assert compare_records(record, rejudged(record, default_library()), tolerance=0.0) == ("agreeing", None)
+
+
+def test_worlds_have_goals_of_their_own():
+    for name, value in {"goal": "effects", "once": ["search"], "any_order": True}.items():
+        with pytest.raises(InvalidInputError, match=f"^{name} is .* in the world 'pages-v1': expected"):
+            EnvironmentSettings().in_world("pages-v1").with_options(**{name: value})
+    with pytest.raises(InvalidInputError, match="unknown tool 'data_parser'"):
+        environment(once=["data_parser"]).problem(toy_tasks()[0])
 
 
 def test_luck_is_the_draw_weighted_by_its_chance():

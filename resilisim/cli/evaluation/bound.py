@@ -13,12 +13,11 @@ import typer
 from resilisim.bounds import CountOrNone
 from resilisim.cli import options
 from resilisim.cli.output import answer, console, note, print_json
-from resilisim.envs.settings import RULE_NAMES, EnvironmentSettings
+from resilisim.envs.settings import GOAL_NAMES, RULE_NAMES, EnvironmentSettings
 from resilisim.errors import ExactLimitError, InvalidInputError
 from resilisim.evaluation.run.progress import Progressing
 from resilisim.seeding import EVALUATION_SALT
-from resilisim.simulator import Problem, build_problem
-from resilisim.simulator.end_rules import EndRules
+from resilisim.simulator import Problem
 from resilisim.simulator.exact import bound as computed_bounds
 from resilisim.simulator.exact.references import References, clairvoyant_if_known, solved_references
 from resilisim.simulator.law import Law
@@ -51,7 +50,9 @@ BLOCK = 64  # problems that are handed to the threads together
 THREADS = 2  # the compiled kernels release the interpreter lock, so they run side by side
 
 
-@options.takes(environment=options.OptionGroup(EnvironmentSettings, [*RULE_NAMES, *options.LAW, *options.TOOL_SEARCH]))
+@options.takes(
+    environment=options.OptionGroup(EnvironmentSettings, [*RULE_NAMES, *GOAL_NAMES, *options.LAW, *options.TOOL_SEARCH])
+)
 def bound(
     *,
     task: Annotated[str | None, typer.Option(help="instance_id of a task, or all.")] = None,
@@ -74,11 +75,11 @@ def bound(
     if (task is None) == (tools is None):
         raise InvalidInputError("bound takes either --task ID (or --task all) or --tools a,b,c")
     tool_library = options.load(library)
-    law, rules, search_many = environment.failure_model(), environment.rules(), environment.search_many(tool_library)
+    law, search_many = environment.failure_model(), environment.search_many(tool_library)
     if task == EVERY_TASK:
         seeds = SEEDS_FOR_EACH_OF_ALL if clairvoyant_seeds is None else clairvoyant_seeds
         _print_means(
-            means_by_type(read_tasks(tasks, tool_library), tool_library, law, rules, seeds, search_many), as_json
+            means_by_type(read_tasks(tasks, tool_library), tool_library, environment, seeds, search_many), as_json
         )
         return
     the_task = None if task is None else options.find_task(task, tasks, tool_library)
@@ -90,10 +91,11 @@ def bound(
             the_task or required,
             library=tool_library,
             law=law,
-            rules=rules,
+            rules=environment.rules(),
             clairvoyant_seeds=seeds,
             search_many=search_many,
             track=progress.track,
+            goal=environment.goal_of(required),
         )
     shown = [name for name in EXPLANATIONS if values.get(name) is not None and (name != GAP or values[name])]
     rows = [[name, values[name], EXPLANATIONS[name]] for name in shown]
@@ -119,8 +121,7 @@ def _no_ceiling(values: Mapping[str, Any]) -> list[str]:
 def means_by_type(
     tasks: Sequence[Task],
     library: ToolLibrary,
-    law: Law,
-    rules: EndRules,
+    environment: EnvironmentSettings,
     clairvoyant_seeds: int,
     search_many: SearchMany | None = None,
 ) -> list[dict[str, Any]]:
@@ -146,7 +147,7 @@ def means_by_type(
     unseen: set[str] = set()  # groups with a list whose clairvoyant bound nobody knows
     with Progressing("solving lists of tools", len(weights)) as progress:
         for required, solved, seen, error in progress.track(
-            _solve_each(list(weights), library, law, rules, clairvoyant_seeds)
+            _solve_each(list(weights), library, environment, clairvoyant_seeds)
         ):
             of_group: Counter[str] = Counter()
             for (group, fewest), count in weights[required].items():
@@ -186,14 +187,13 @@ def means_by_type(
 def _solve_each(
     lists: Sequence[tuple[str, ...]],
     library: ToolLibrary,
-    law: Law,
-    rules: EndRules,
+    environment: EnvironmentSettings,
     clairvoyant_seeds: int,
 ) -> Iterator[tuple[tuple[str, ...], References | None, float | None, float | None]]:
     """Yield each list with its references (None if it is too large) and the clairvoyant one with its standard error."""
     for start in range(0, len(lists), BLOCK):  # somebody who stops the command waits for one block only
         block = lists[start : start + BLOCK]
-        problems = [build_problem(library, required, law, rules) for required in block]
+        problems = [environment.problem(library, required) for required in block]
         with ThreadPoolExecutor(THREADS) as pool:
             for required, problem, solved in zip(block, problems, pool.map(_solved, problems), strict=True):
                 seen: float | None = 0.0

@@ -29,7 +29,7 @@ from resilisim.cli.options import (
     takes,
 )
 from resilisim.cli.output import INCOMPLETE, STOPPED_BY_USER, console, note, print_json
-from resilisim.envs.settings import RULE_NAMES, EnvironmentSettings
+from resilisim.envs.settings import GOAL_NAMES, RULE_NAMES, EnvironmentSettings
 from resilisim.errors import InvalidInputError, count_of
 from resilisim.evaluation import EvaluationResult, ModelSettings, RunLimits
 from resilisim.evaluation import evaluate as run
@@ -151,7 +151,7 @@ def scene_for(
 
 
 @takes(
-    environment=OptionGroup(EnvironmentSettings, [*RULE_NAMES, *LAW, "force", *WORDING]),
+    environment=OptionGroup(EnvironmentSettings, [*RULE_NAMES, *GOAL_NAMES, *LAW, "force", *WORDING]),
     models=MODEL_OPTIONS,
     limits=OptionGroup(RunLimits, panel=SCALE_PANEL),
 )

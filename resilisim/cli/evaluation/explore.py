@@ -34,7 +34,7 @@ from resilisim.cli.options import (
     takes,
 )
 from resilisim.cli.output import INCOMPLETE, STOPPED_BY_USER, console, note, print_json
-from resilisim.envs.settings import RULE_NAMES, EnvironmentSettings
+from resilisim.envs.settings import GOAL_NAMES, RULE_NAMES, EnvironmentSettings
 from resilisim.errors import count_of
 from resilisim.evaluation import ModelSettings
 from resilisim.evaluation.run.runner import RunInterrupted
@@ -48,7 +48,7 @@ from resilisim.tasks.benchmark import BENCHMARK_VERSION
 
 
 @takes(
-    environment=OptionGroup(EnvironmentSettings, [*RULE_NAMES, *LAW, *WORDING]),
+    environment=OptionGroup(EnvironmentSettings, [*RULE_NAMES, *GOAL_NAMES, *LAW, *WORDING]),
     models=MODEL_OPTIONS,
     limits=OptionGroup(ExplorationLimits),
 )

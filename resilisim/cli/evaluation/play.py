@@ -16,7 +16,7 @@ from resilisim.cli import options
 from resilisim.cli.output import console, error_console, plain, print_json
 from resilisim.cli.runs.episode import points_lost, result_of
 from resilisim.envs.conversation import ConversationEnv
-from resilisim.envs.settings import RULE_NAMES, EnvironmentSettings
+from resilisim.envs.settings import GOAL_NAMES, RULE_NAMES, EnvironmentSettings
 from resilisim.evaluation.episode.play import play_episode
 from resilisim.evaluation.episode.record import EpisodeRecord
 from resilisim.policies.base import WAIT
@@ -26,6 +26,7 @@ from resilisim.tool_library.retrieval import ToolHit
 
 PLAYED = (
     *RULE_NAMES,
+    *GOAL_NAMES,
     *options.LAW,
     "force",
     "planner",

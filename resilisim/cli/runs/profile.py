@@ -11,7 +11,7 @@ import typer
 
 from resilisim.cli import options, output
 from resilisim.cli.evaluation.evaluate import MODEL_OPTIONS, WORDING, asked_at_once
-from resilisim.envs.settings import RULE_NAMES, EnvironmentSettings
+from resilisim.envs.settings import GOAL_NAMES, RULE_NAMES, EnvironmentSettings
 from resilisim.errors import InvalidInputError, count_of
 from resilisim.evaluation import ModelSettings
 from resilisim.evaluation.robustness.points import (
@@ -41,7 +41,8 @@ def _varied(what: str, default: str) -> Any:
 
 
 @options.takes(
-    environment=options.OptionGroup(EnvironmentSettings, [*RULE_NAMES[1:], "law", *WORDING]), models=MODEL_OPTIONS
+    environment=options.OptionGroup(EnvironmentSettings, [*RULE_NAMES[1:], *GOAL_NAMES, "law", *WORDING]),
+    models=MODEL_OPTIONS,
 )
 def profile(
     *,

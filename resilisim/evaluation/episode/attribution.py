@@ -36,7 +36,7 @@ from resilisim.simulator.problem import Problem, is_done
 from resilisim.simulator.rulebook.dynamics import Dynamics
 from resilisim.simulator.rulebook.rules import CLOSED, OPEN, UNCHECKED, UNSOUND, is_refused, messages_until_free
 from resilisim.simulator.rulebook.runs import DOUBT
-from resilisim.simulator.state import NEXT_PLACE, SPOILT, EpisodeState, has_succeeded, loop_count_of
+from resilisim.simulator.state import NEXT_PLACE, RAN_AGAIN, SPOILT, EpisodeState, has_succeeded, loop_count_of
 from resilisim.simulator.tool_status import SUCCEEDED
 from resilisim.tasks.searches import Searches
 from resilisim.tool_library import ToolLibrary
@@ -55,6 +55,12 @@ def identity_error(record: EpisodeRecord) -> float:
 
 
 _QUESTIONS = ("search", "info")
+RAN_TWICE = "ran_again"  # what is lost by running what may run only once
+
+
+def runs_again(before: EpisodeState, after: EpisodeState) -> bool:
+    """Return whether a message has surely run a tool again that may run only once."""
+    return bool(after.counters[SPOILT] & ~before.counters[SPOILT] & RAN_AGAIN)
 
 
 class Attribution:
@@ -110,7 +116,9 @@ class Attribution:
 
         In worlds that also hangs on whether the tool itself `refused` the call.
         """
-        label = self._reason(state, message, refused) if judgement.regret > REGRET_TOLERANCE else None
+        label = None
+        if judgement.regret > REGRET_TOLERANCE:
+            label = RAN_TWICE if runs_again(state, after) else self._reason(state, message, refused)
         if message.kind in _QUESTIONS:
             self._asked.add(message.signature)
         if self._flawed_plan is not None:

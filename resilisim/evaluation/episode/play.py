@@ -142,6 +142,8 @@ class Judging:
             texts=self.texts,
         )
         settings = env.settings
+        if goal := problem.goal.to_mapping():
+            facts["goal"] = goal
         if settings.search != "semantic":
             facts["search"] = settings.search
         if settings.errors != "documented":

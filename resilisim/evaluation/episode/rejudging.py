@@ -25,7 +25,7 @@ from resilisim.evaluation.episode.texts import opened, replies_of, spoken_texts
 from resilisim.simulator import EndRules, Episode, Event, Law, Message, Problem, build_problem
 from resilisim.simulator.draws import AFTER, BEFORE, CORRUPTED, OK, Branch, Draws, Forced
 from resilisim.simulator.exact import Judge
-from resilisim.simulator.goal import world_goal
+from resilisim.simulator.goal import Goal, world_goal
 from resilisim.simulator.law import CONSTANTS
 from resilisim.simulator.messages import MessageKind
 from resilisim.simulator.rulebook.rules import CORRUPT, FAILURE, RESULTS, SLOW, UNANSWERED, UNANSWERED_LATE
@@ -76,7 +76,7 @@ def rejudged(
         ExactLimitError: The task is too large to be solved exactly.
     """
     world = _WorldOf(record) if "world" in record else None
-    goal = record["required_tools"] if world is None else world_goal(world.task)
+    goal = Goal.recorded(record["required_tools"], record.get("goal", {})) if world is None else world_goal(world.task)
     problem = build_problem(library, goal, *_law_and_rules(record), world is not None)
     judge = Judge(problem)
     attribution = Attribution(judge.values, record["planner"], record["flaw"])
@@ -108,7 +108,7 @@ def rejudged(
     searches = Searches(record.get("searches_needed"), record.get("no_search_ceiling"))
     outputs = library.outputs.intersection(record["required_tools"])
     happened = {"steps": builder.steps, "ended_by": episode.ended_by, "required_outputs": outputs}
-    score = rescore({**record, **happened})
+    score = rescore({**record, **happened}, problem.dynamics.has_run_well(episode.state))
     mapping = score.to_mapping() if grade is None else graded_score(score, Grade(**grade))
     again = builder.judged(mapping, outputs, attribution.totals(builder.steps, searches))
     # What older records lack is not made up for them.

@@ -37,7 +37,7 @@ from resilisim.evaluation.robustness.profile_result import (
 )
 from resilisim.evaluation.table.episodes import EpisodeTable
 from resilisim.evaluation.table.summary import GroupSummary, summarise_group
-from resilisim.simulator import Problem, build_problem
+from resilisim.simulator import Problem
 from resilisim.simulator.exact.references import solved_references
 from resilisim.statistics import Estimate
 from resilisim.statistics.estimates import (
@@ -159,7 +159,7 @@ def carried_at_every_severity(
 
 def _problem(task: Task, settings: EnvironmentSettings, library: ToolLibrary) -> Problem:
     """Return a task's problem under a setting; equal ones are the same object."""
-    return build_problem(library, task.required_tools, settings.failure_model(), settings.rules())
+    return settings.problem(library, task.required_tools)
 
 
 NOTHING = Estimate.nothing()

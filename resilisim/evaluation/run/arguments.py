@@ -22,7 +22,6 @@ from resilisim.evaluation.episode.texts import RECORD_TEXTS, RecordTexts
 from resilisim.evaluation.run.contestants import MCP_PLAYER, AgentSpec, Contestant, PolicySpec
 from resilisim.policies.function_agent import AGENT_PREFIX
 from resilisim.policies.registry import COMMAND_PREFIX, alternatives
-from resilisim.simulator import build_problem
 from resilisim.simulator.exact.optimum import check_solvable as check_problem_solvable
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import BENCHMARK_VERSION, find_task
@@ -228,7 +227,7 @@ def check_solvable(tasks: Sequence[Task], environment: ConversationEnv) -> None:
         return
     distinct = {task.required_tools: task for task in reversed(tasks)}
     for number, task in enumerate(distinct.values(), start=1):
-        problem = build_problem(environment.library, task.required_tools, environment.law, environment.rules)
+        problem = environment.problem(task)
         try:
             if not problem.dynamics.has_sections:  # else the number of states is only known once they are reached
                 with AT_WORK.about(f"{number:,} of {len(distinct):,}: {task.instance_id}"):

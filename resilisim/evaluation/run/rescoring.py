@@ -18,6 +18,7 @@ from resilisim.evaluation.run.store import EPISODES_NAME, RunStore, episode_line
 from resilisim.processes import answers_in_order
 from resilisim.provenance import encode_json_line
 from resilisim.run_folder import MANIFEST_NAME
+from resilisim.simulator.goal import Goal
 from resilisim.tool_library import ToolLibrary, default_library
 
 LINES_PER_JOB: Final = 200
@@ -181,6 +182,13 @@ def check_origin(record: EpisodeRecord, manifest_hash: str, environment: Mapping
     stated = {**law, **record["rules"], "salt": record["salt"]}
     stated |= {name: record.get(name, usual) for name, usual in unsaid.items()}
     environment = {**unsaid, **environment}
+    goal = Goal(
+        (),
+        not environment.get("any_order", False),
+        tuple(environment.get("once", ())),
+        environment.get("goal", "answers"),
+    )
+    stated["goal"], environment["goal"] = record.get("goal", {}), goal.to_mapping()
     for name, value in stated.items():
         expected = environment.get(name, value)
         if expected != value:

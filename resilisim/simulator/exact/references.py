@@ -32,6 +32,7 @@ from resilisim.simulator.exact.optimum import solve, solve_afresh
 from resilisim.simulator.exact.plan_following import plan_following, plan_following_with_search
 from resilisim.simulator.exact.search_kernels import mix_bits
 from resilisim.simulator.exact.values import Knowledge, Values
+from resilisim.simulator.goal import Goal
 from resilisim.simulator.law import Law
 from resilisim.simulator.problem import Problem, build_problem, dependencies_within, start_state
 from resilisim.simulator.tool_status import FAILED, NOT_EXECUTED, SUCCEEDED, IntVector, count_unmet
@@ -409,6 +410,7 @@ def bound(
     instance_id: str | None = None,
     search_many: SearchMany | None = None,
     track: Track = iter,
+    goal: Goal | None = None,
 ) -> dict[str, float | str | None]:
     """Compute the references of a task, or of a list of required tools.
 
@@ -423,14 +425,15 @@ def bound(
         search_many: What answers searches (`tasks.searches.searches_needed`); retrieval with the default model if
             omitted.
         track: What tells how far the clairvoyant bound is (`clairvoyant`).
+        goal: What is to be reached, if it is not that these tools answer in their order.
 
     Returns:
         `optimum`, `optimum_gap`, `knowledge` (`References`), `plan_following`,
         `plan_following_with_search`, `first_call`, and, with seeds, `clairvoyant` and its standard error
-        `clairvoyant_se`, which are None under a law with parts and where there are too many sequences of calls to look
-        through. Of a task also `optimum_after_searches`, V* after the searches of an agent that finds its tools clause
-        by clause, with `searches_needed`; where nobody knows that number both are None, and `no_search_ceiling` says
-        why.
+        `clairvoyant_se`, which are None under a law with parts, towards another goal than answers in order, and where
+        there are too many sequences of calls to look through. Of a task also `optimum_after_searches`, V* after the
+        searches of an agent that finds its tools clause by clause, with `searches_needed`; where nobody knows that
+        number both are None, and `no_search_ceiling` says why.
 
     Raises:
         InvalidInputError: Unknown, repeated or missing tools, or too many seeds.
@@ -446,7 +449,7 @@ def bound(
     library = library or default_library()
     task = required_tools if isinstance(required_tools, Task) else None
     names = required_tools.required_tools if isinstance(required_tools, Task) else required_tools
-    problem = build_problem(library, names, law, rules)
+    problem = build_problem(library, names if goal is None else goal, law, rules)
     result: dict[str, Any] = asdict(_references_of(solve(problem)))
     after_search = result.pop("after_search")
     if task is not None:
@@ -465,7 +468,7 @@ def clairvoyant_if_known(
     problem: Problem, seeds: Sequence[int], salt: str, instance_id: str, track: Track = iter
 ) -> tuple[float | None, float | None]:
     """Return the clairvoyant bound and its standard error, None both where nobody has worked it out."""
-    if problem.dynamics.has_sections:
+    if problem.dynamics.has_sections or problem.goal.to_mapping():
         return None, None
     try:
         return clairvoyant(problem, seeds, salt, instance_id, track)
