@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import string
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final, TypeVar
@@ -13,6 +14,10 @@ from resilisim.inputs import json_problem
 T = TypeVar("T")
 
 LONGEST_REPEATED_ANSWER: Final = 4000  # characters of a refused answer that the model is shown again
+CORRECTION: Final = string.Template(
+    "This answer cannot be used: ${reason}.\n\n"
+    "Write the whole answer again with that put right. One JSON object and nothing else."
+)
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")  # all but tabs and line ends
 _TAG = re.compile(r"</?\s*[A-Za-z_][\w:.-]*(?:\s[^<>]*)?/?>|<\s*/?\s*(?:tool_|finish|think|mcp_)|<!\[CDATA\[|<!--")
@@ -49,10 +54,16 @@ def check_plain_text(text: str, name: str, longest: int) -> None:
         raise RefusedAnswer("markup", f"{name} holds markup ({tag.group()[:40]!r}); expected plain text")
 
 
+def correction(answer: str, reason: str) -> tuple[ChatMessage, ...]:
+    """Return the messages that follow an answer that cannot be used: the answer, and why not."""
+    repeated = answer.strip()[:LONGEST_REPEATED_ANSWER] or "(no answer)"
+    return (ChatMessage("assistant", repeated), ChatMessage("user", CORRECTION.substitute(reason=reason)))
+
+
 async def ask_until_usable(
     ask: Callable[[tuple[ChatMessage, ...]], Awaitable[ChatReply]],
     messages: tuple[ChatMessage, ...],
-    read: Callable[[str], T],
+    read: Callable[[str], Awaitable[T]],
     re_asks: int,
 ) -> T | Refusal:
     """Ask, read, and send an answer that cannot be used back with the reason; the last reason, if none can.
@@ -67,13 +78,10 @@ async def ask_until_usable(
     for _ in range(1 + re_asks):
         reply = await ask(messages)
         try:
-            return read(reply.text)
+            return await read(reply.text)
         except RefusedAnswer as refused:
             refusal = Refusal(*refused.args)
         if reply.finish_reason == "length":
             refusal = Refusal("cut_off", "the answer was cut off at the limit of tokens; expected a shorter one")
-        repeated = reply.text.strip()[:LONGEST_REPEATED_ANSWER] or "(no answer)"
-        reason = f"This answer cannot be used: {refusal.detail}.\n\nWrite the whole answer again with that put right. "
-        again = ChatMessage("user", f"{reason}One JSON object and nothing else.")
-        messages = (*messages, ChatMessage("assistant", repeated), again)
+        messages = (*messages, *correction(reply.text, refusal.detail))
     return refusal

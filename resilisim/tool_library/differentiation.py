@@ -13,7 +13,7 @@ import json
 import re
 import string
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import resources
 from typing import Any, Final
@@ -164,10 +164,8 @@ def _check_claims(tool: Tool, texts: list[str], phrases: list[str], library: Too
         raise RefusedAnswer("unchanged", "the description is the same as before")
     own = set(_figures(json.dumps([_card(tool), *tool.differentiation.usage_keywords], ensure_ascii=False)))
     for text in (*texts, *phrases):
-        for name in (name for other in library for name in (other.name, *other.aliases)):
-            # Names that are more than a plain word nobody writes without meaning the tool.
-            if not _PLAIN_WORD.fullmatch(name) and re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text, re.IGNORECASE):
-                raise RefusedAnswer("names_tool", f"{one_line(text, 60)!r} names the tool {name!r}; say what is done")
+        if (name := next(tools_named_in(text, library), None)) is not None:
+            raise RefusedAnswer("names_tool", f"{one_line(text, 60)!r} names the tool {name!r}; say what is done")
         for figure in _figures(text):
             if figure not in own:
                 raise RefusedAnswer("new_promise", f"{figure!r} stands nowhere in what is known of the tool")
@@ -175,6 +173,13 @@ def _check_claims(tool: Tool, texts: list[str], phrases: list[str], library: Too
     for text in texts:
         if len(_NEGATION.findall(text)) > before:
             raise RefusedAnswer("negation", f"{one_line(text, 60)!r} says what the tool does not do; say what it does")
+
+
+def tools_named_in(text: str, library: ToolLibrary) -> Iterator[str]:
+    """Yield the names in a text that mean a tool: nobody writes one by chance that is more than a plain word."""
+    for name in (name for tool in library for name in (tool.name, *tool.aliases)):
+        if not _PLAIN_WORD.fullmatch(name) and re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text, re.IGNORECASE):
+            yield name
 
 
 def _figures(text: str) -> list[str]:
@@ -228,10 +233,11 @@ async def differentiate_library(
     slots = asyncio.Semaphore(concurrency)
 
     async def written(tool: Tool) -> Tool | Refusal:
+        async def read(answer: str) -> Tool:
+            return writer.read(tool, answer)
+
         async with slots:
-            result = await ask_until_usable(
-                ask, writer.question(tool), lambda answer: writer.read(tool, answer), re_asks
-            )
+            result = await ask_until_usable(ask, writer.question(tool), read, re_asks)
         on_tool()
         return result
 

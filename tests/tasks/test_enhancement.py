@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from resilisim.chat import ChatMessage, ChatReply, EndpointError, RequestRefusedError, ScriptedChatModel, TokenUsage
+from resilisim.chat.checked_answers import RefusedAnswer
 from resilisim.chat.scripted_models import ScriptedReply
 from resilisim.chat.types import estimated_prompt_tokens
 from resilisim.errors import InfrastructureError, InvalidInputError, StoreError
@@ -31,7 +32,6 @@ from resilisim.tasks.enhancement.modes import (
     BriefStep,
     DesignBrief,
     DesignMode,
-    Refusal,
     RewriteMode,
     carried_operations,
     identifying_values,
@@ -85,8 +85,8 @@ def test_a_good_rewrite_changes_the_description_alone(place):
 
 GOOD = good_description(TASK)
 SPOILT = {
-    "": "not_json",
-    " \n": "not_json",
+    "": "wrong_fields",
+    " \n": "wrong_fields",
     TASK.description: "unchanged",
     TASK.description.replace(" ", "  "): "unchanged",
     GOOD + " and so on" * 300: "too_long",
@@ -116,18 +116,23 @@ BAD_ANSWERS = {json.dumps({"description": text}): kind for text, kind in SPOILT.
 }
 
 
+def refusal_of(mode, task, answer):
+    with pytest.raises(RefusedAnswer) as refused:
+        mode.read(task, answer)
+    return refused.value.args
+
+
 @pytest.mark.parametrize("answer", BAD_ANSWERS, ids=range(len(BAD_ANSWERS)))
 def test_a_rewrite_that_cannot_stand_is_refused(answer):
-    result = REWRITE.read(TASK, answer)
-    assert isinstance(result, Refusal)
-    assert result.kind == BAD_ANSWERS[answer], result.detail
-    assert result.kind in REFUSALS
+    kind, detail = refusal_of(REWRITE, TASK, answer)
+    assert kind == BAD_ANSWERS[answer], detail
+    assert kind in REFUSALS
 
 
 def test_the_reason_names_the_step_that_no_sentence_asks_for():
     for steps, words in ((TASK.required_tools[:1], ("step 2", "after the one for step 1")), ((), ("step 1",))):
         description = GOOD.replace(asked_steps(TASK.required_tools), asked_steps(steps))
-        detail = REWRITE.read(TASK, json.dumps({"description": description})).detail
+        _, detail = refusal_of(REWRITE, TASK, json.dumps({"description": description}))
         assert all(word in detail for word in words)
 
 
@@ -222,10 +227,9 @@ BAD_DESIGNS = {
 @pytest.mark.parametrize("name", BAD_DESIGNS)
 def test_a_design_that_cannot_stand_is_refused(name):
     design, kind = BAD_DESIGNS[name]
-    result = designed(design)
-    assert isinstance(result, Refusal)
-    assert result.kind == kind, result.detail
-    assert result.kind in REFUSALS
+    found, detail = refusal_of(DESIGN, DESIGNED, json.dumps(design))
+    assert found == kind, detail
+    assert kind in REFUSALS
 
 
 def test_a_type_without_template_may_take_what_retrieval_finds_for_its_text():
@@ -293,11 +297,13 @@ WORD_DESIGN = DesignMode(LIBRARY, BY_WORDS)
 
 @given(answers)
 def test_any_answer_becomes_a_task_or_a_typed_refusal(answer):
-    for result in (WORD_REWRITE.read(TASK, answer), WORD_DESIGN.read(DESIGNED, answer), WORD_DESIGN.read(FREE, answer)):
-        if isinstance(result, Refusal):
-            assert result.kind in REFUSALS
-        else:
-            Task.from_mapping(result.to_mapping(), LIBRARY)
+    for mode, task in ((WORD_REWRITE, TASK), (WORD_DESIGN, DESIGNED), (WORD_DESIGN, FREE)):
+        kind = None
+        try:
+            Task.from_mapping(mode.read(task, answer).to_mapping(), LIBRARY)
+        except RefusedAnswer as refused:
+            kind = refused.args[0]
+        assert kind is None or kind in REFUSALS
 
 
 TASKS = benchmark_tasks("benchmark-v1")[:10]
@@ -313,7 +319,7 @@ class PlainMode:
 
     def read(self, task, answer):
         if answer == "bad":
-            return Refusal("not_solvable", "it is bad")
+            raise RefusedAnswer("not_solvable", "it is bad")
         return dataclasses.replace(task, description=answer)
 
 
@@ -393,7 +399,7 @@ def test_an_answer_that_was_cut_off_says_so():
     reply = ChatReply('{"description": "It be', usage=TokenUsage(3, 20), finish_reason="length")
     result, _ = enhance_one(REWRITE, [reply], re_asks=0, max_tokens=20)
     assert result.reason == "cut_off"
-    assert "after 20 tokens" in result.task.metadata["enhancement"]["detail"]
+    assert "was cut off at the limit of tokens" in result.task.metadata["enhancement"]["detail"]
 
 
 def test_an_endpoint_that_fails_leaves_the_original():

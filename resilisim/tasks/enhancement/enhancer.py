@@ -22,12 +22,13 @@ from annotated_types import Ge, Le
 
 from resilisim.bounds import Count, CountOrNone, Seed
 from resilisim.chat import ChatMessage, ChatModel, ChatReply, ChatRequest, RequestRefusedError, TokenUsage
+from resilisim.chat.checked_answers import LONGEST_REPEATED_ANSWER, Refusal, ask_until_usable, correction
 from resilisim.chat.types import estimated_prompt_tokens
 from resilisim.errors import InfrastructureError, InvalidInputError, ResiliSimError, StoreError, one_line
 from resilisim.options import check_options, option
 from resilisim.provenance import content_hash, encode_json, without_surrogates
 from resilisim.run_folder import Closing, JsonLinesWriter, claim, read_json_lines, run_manifest, write_manifest
-from resilisim.tasks.enhancement.modes import LONGEST_REPEATED_ANSWER, REFUSALS, Refusal, correction
+from resilisim.tasks.enhancement.modes import REFUSALS
 from resilisim.tasks.task import Task
 
 T = TypeVar("T")
@@ -55,8 +56,8 @@ class EnhancementMode(Protocol):
         """Return the question for a task."""
         ...
 
-    def read(self, task: Task, answer: str) -> Task | Refusal:
-        """Return what an answer makes of the task, or why it cannot be used; never raises for what a model wrote."""
+    def read(self, task: Task, answer: str) -> Task:
+        """Return what an answer makes of the task; raises `RefusedAnswer` for whatever cannot be used of it."""
         ...
 
 
@@ -179,6 +180,14 @@ class EnhancementTotals:
         }
 
 
+class _NoAnswer(Exception):
+    """Ends the questions about one task: the endpoint gave no answer, and why."""
+
+    def __init__(self, error: ResiliSimError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
 class TaskEnhancer:
     """Enhances tasks one by one; several may be under way at once in one event loop.
 
@@ -197,35 +206,35 @@ class TaskEnhancer:
         made_by = {"mode": self._mode.name, "model": self._model.name, "made_from": task.instance_id}
         messages = await self._in_thread(self._mode.ask, task)
         count = CallCount()
-        refusal = Refusal("not_json", "nothing was asked")
-        for _ in range(1 + self._options.re_asks):
+
+        async def ask(messages: tuple[ChatMessage, ...]) -> ChatReply:
+            nonlocal count
             try:
                 reply = await self._model.complete(self._options.request(messages))
             except (RequestRefusedError, InfrastructureError) as error:
                 if isinstance(error, RequestRefusedError) and error.concerns_all_requests:
                     raise
-                status = getattr(error, "status", None)
-                detail = "no answer" if status is None else f"status {status}"  # nothing is said about the task
-                return _told("failed", task, made_by, count, reason="endpoint", detail=detail, error=error)
+                raise _NoAnswer(error) from error
             count = count + (CallCount(0, 1) if reply.from_cache else CallCount(1, 0, reply.usage))
-            result = await self._in_thread(self._read, task, reply)
-            if isinstance(result, Task):
-                return _told("enhanced", task, made_by, count, task=result)
-            refusal = result
-            messages = (*messages, *correction(reply.text, refusal.detail))
-        return refused(task, refusal, made_by, count)
+            return reply
+
+        async def read(answer: str) -> Task:
+            return await self._in_thread(self._mode.read, task, answer)
+
+        try:
+            result = await ask_until_usable(ask, messages, read, self._options.re_asks)
+        except _NoAnswer as no_answer:
+            status = getattr(no_answer.error, "status", None)
+            detail = "no answer" if status is None else f"status {status}"  # nothing is said about the task
+            return _told("failed", task, made_by, count, reason="endpoint", detail=detail, error=no_answer.error)
+        if isinstance(result, Task):
+            return _told("enhanced", task, made_by, count, task=result)
+        return refused(task, result, made_by, count)
 
     async def aclose(self) -> None:
         """Let go of the model's connections and of the thread."""
         self._thread.shutdown(wait=False, cancel_futures=True)
         await self._model.aclose()
-
-    def _read(self, task: Task, reply: ChatReply) -> Task | Refusal:
-        result = self._mode.read(task, reply.text)
-        if isinstance(result, Refusal) and reply.finish_reason == "length":
-            limit = self._options.max_tokens
-            return Refusal("cut_off", f"the answer was cut off after {limit} tokens; expected a shorter one")
-        return result
 
     async def _in_thread(self, function: Callable[..., R], *arguments: Any) -> R:
         return await asyncio.get_running_loop().run_in_executor(self._thread, function, *arguments)

@@ -18,12 +18,14 @@ from importlib import resources
 from typing import Any
 
 from resilisim.chat import ChatMessage
+from resilisim.chat.checked_answers import CORRECTION, RefusedAnswer, check_plain_text
 from resilisim.chat.json_answers import json_object_in
 from resilisim.inputs import json_problem, shown
 from resilisim.provenance import canonical_json, content_hash
 from resilisim.tasks.matching import match_step
 from resilisim.tasks.task import TEMPLATE_OF_TYPE, Task, TaskTemplate, instance_id_of, sorted_by_dependencies
 from resilisim.tasks.wording import SEARCH_SIZE, Searcher, clauses, solving_clauses
+from resilisim.tool_library.differentiation import tools_named_in
 from resilisim.tool_library.library import ToolLibrary
 from resilisim.tool_library.parameters import check_parameters
 from resilisim.tool_library.retrieval import Retriever
@@ -48,7 +50,6 @@ REFUSALS = (
     "wrong_outputs",
     "duplicate",  # the same task was designed before
 )
-LONGEST_REPEATED_ANSWER = 4000  # characters of a refused answer that the model is shown again
 SHORTEST_LIMIT = 1500  # characters that any description may have
 LENGTH_FACTOR = 2  # times the original's length; a longer text says something else
 PREREQUISITE = "prerequisite"  # what a tool that others depend on is called among the operations
@@ -63,27 +64,6 @@ FIELDS: Mapping[str, tuple[type, str]] = {
 }
 LONGEST_DATA = 20_000  # characters of the JSON of inputs, and of expected outputs
 MOST_PROBLEMS_TOLD = 3
-
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")  # all but tabs and line ends
-_TAG = re.compile(r"</?\s*[A-Za-z_][\w:.-]*(?:\s[^<>]*)?/?>|<\s*/?\s*(?:tool_|finish|think|mcp_)|<!\[CDATA\[|<!--")
-_PLAIN_WORD = re.compile(r"[^\W\d_]+")
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """Why an answer cannot be used.
-
-    Attributes:
-        kind: One of `REFUSALS`.
-        detail: The reason in words, fit to be told to the model.
-    """
-
-    kind: str
-    detail: str
-
-
-class _RefusedError(Exception):
-    """Ends the reading of an answer that cannot be used; its arguments are those of `Refusal`."""
 
 
 @functools.cache
@@ -106,15 +86,9 @@ def question(mode: str, rules: Mapping[str, object], facts: Mapping[str, object]
     )
 
 
-def correction(answer: str, reason: str) -> tuple[ChatMessage, ...]:
-    """Return the messages that follow an answer that cannot be used: the answer, and why not."""
-    repeated = answer.strip()[:LONGEST_REPEATED_ANSWER] or "(no answer)"
-    return (ChatMessage("assistant", repeated), ChatMessage("user", filled("again.md", {"reason": reason})))
-
-
 def templates_hash(mode: str) -> str:
     """Return the hash of the texts of a mode: other texts are other questions."""
-    return content_hash([template(name) for name in (f"{mode}.system.md", f"{mode}.user.md", "again.md")])
+    return content_hash([*(template(f"{mode}.{part}.md") for part in ("system", "user")), CORRECTION.template])
 
 
 class RewriteMode:
@@ -136,14 +110,11 @@ class RewriteMode:
         }
         return question(self.name, {"limit": longest_description(task.description)}, facts)
 
-    def read(self, task: Task, answer: str) -> Task | Refusal:
-        """Return the task with the description that an answer holds, or why it cannot be used."""
-        try:
-            description = _fields_in(answer, ("description",))["description"]
-            _check_text(description, task.description, self._library, kept_values(task))
-            _check_order(description, task.required_tools, self._library, self._searcher)
-        except _RefusedError as error:
-            return Refusal(*error.args)
+    def read(self, task: Task, answer: str) -> Task:
+        """Return the task with the description that an answer holds; raises `RefusedAnswer` where none can be used."""
+        description = _fields_in(answer, ("description",))["description"]
+        _check_text(description, task.description, self._library, kept_values(task))
+        _check_order(description, task.required_tools, self._library, self._searcher)
         return dataclasses.replace(task, description=description)
 
 
@@ -183,24 +154,19 @@ class DesignMode:
         }
         return question(self.name, rules, facts)
 
-    def read(self, task: Task, answer: str) -> Task | Refusal:
-        """Return the task that an answer designs, or why it cannot be used."""
-        try:
-            return self._designed(task, _fields_in(answer, tuple(FIELDS)))
-        except _RefusedError as error:
-            return Refusal(*error.args)
-
-    def _designed(self, task: Task, design: Mapping[str, Any]) -> Task:
+    def read(self, task: Task, answer: str) -> Task:
+        """Return the task that an answer designs; raises `RefusedAnswer` where it cannot be used."""
+        design = _fields_in(answer, tuple(FIELDS))
         description, inputs, outputs = design["description"], design["inputs"], design["expected_outputs"]
         brief = self._brief(task)
         names = self._chosen_tools(design["tools"], brief)
         operations = carried_operations(names, brief, self._library)
         if operations is None:
             steps = ", ".join(step.operation for step in brief.steps)
-            raise _RefusedError("wrong_steps", f"the tools do not carry out one step each; the steps are {steps}")
+            raise RefusedAnswer("wrong_steps", f"the tools do not carry out one step each; the steps are {steps}")
         problems = check_parameters(self._library[names[0]], inputs, "strict")
         if problems:  # the inputs are not a whole call of the first tool
-            raise _RefusedError("wrong_inputs", "; ".join(problems[:MOST_PROBLEMS_TOLD]))
+            raise RefusedAnswer("wrong_inputs", "; ".join(problems[:MOST_PROBLEMS_TOLD]))
         _check_outputs(self._library[names[-1]], outputs)
         told_names = tuple(
             value for item in inputs.values() if isinstance(item, str) for value in identifying_values(item)
@@ -234,13 +200,13 @@ class DesignMode:
         for text in listed:
             name = self._library.resolve(text)
             if name is None or name not in brief.tools:
-                raise _RefusedError("unknown_tool", f"{shown(text)} is none of the proposed tools")
+                raise RefusedAnswer("unknown_tool", f"{shown(text)} is none of the proposed tools")
             if name in names:
-                raise _RefusedError("unknown_tool", f"the tool {name!r} stands twice among the tools")
+                raise RefusedAnswer("unknown_tool", f"the tool {name!r} stands twice among the tools")
             names.append(name)
         if not brief.fewest <= len(names) <= brief.most:
             detail = f"{len(names)} tools; expected {brief.number_in_words}"
-            raise _RefusedError("wrong_number_of_tools", detail)
+            raise RefusedAnswer("wrong_number_of_tools", detail)
         return sorted_by_dependencies(names, self._library)
 
 
@@ -248,17 +214,17 @@ def _fields_in(answer: str, names: tuple[str, ...]) -> dict[str, Any]:
     """Return these fields of an answer's JSON object, each of its type, the description as it will stand."""
     fields = json_object_in(answer, names)
     if isinstance(fields, str):
-        raise _RefusedError("not_json", fields)
+        raise RefusedAnswer("not_json", fields)
     for field in names:
         value, (kind, name) = fields[field], FIELDS[field]
         is_named = kind is not list or not isinstance(value, list) or all(isinstance(item, str) for item in value)
         if not (isinstance(value, kind) and is_named):
-            raise _RefusedError("wrong_fields", f"{field!r} is no {name}")
+            raise RefusedAnswer("wrong_fields", f"{field!r} is no {name}")
         problem = json_problem(value) if kind is dict else None
         if kind is dict and problem is None and len(canonical_json(value)) > LONGEST_DATA:
             problem = f"more than {LONGEST_DATA:,} characters"
         if problem is not None:
-            raise _RefusedError("wrong_fields", f"{field!r} cannot be used: {problem}")
+            raise RefusedAnswer("wrong_fields", f"{field!r} cannot be used: {problem}")
     description = fields["description"].replace("\r\n", "\n").replace("\r", "\n").strip()
     return {**fields, "description": description}
 
@@ -280,7 +246,7 @@ def _check_outputs(tool: Tool, outputs: Mapping[str, Any]) -> None:
     if problem is None and outputs.get("success", True) is not True:
         problem = "the expected output 'success' is not true"
     if problem is not None:
-        raise _RefusedError("wrong_outputs", problem)
+        raise RefusedAnswer("wrong_outputs", problem)
 
 
 @dataclass(frozen=True, slots=True)
@@ -399,30 +365,16 @@ def longest_description(original: str) -> int:
 
 def _check_text(description: str, original: str, library: ToolLibrary, kept_values: Sequence[str]) -> None:
     """Refuse a description that cannot be used whatever it asks for, names a tool anew or lacks a kept value."""
-    if not description:
-        raise _RefusedError("not_json", "the description is empty")
-    limit = longest_description(original)
-    if len(description) > limit:
-        detail = f"the description has {len(description)} characters; expected at most {limit}"
-        raise _RefusedError("too_long", detail)
-    problem = json_problem(description)
-    if problem is not None or _CONTROL.search(description):
-        detail = f"the description is no plain text: {problem or 'it holds control characters'}"
-        raise _RefusedError("not_text", detail)
-    tag = _TAG.search(description)
-    if tag is not None:
-        detail = f"the description holds markup ({tag.group()[:40]!r}); expected plain text"
-        raise _RefusedError("markup", detail)
+    check_plain_text(description, "the description", longest_description(original))
     if " ".join(description.split()) == " ".join(original.split()):
-        raise _RefusedError("unchanged", "the description is the same as before")
-    for name in (name for tool in library for name in (tool.name, *tool.aliases)):
-        # Names that are more than a plain word nobody writes without meaning the tool.
-        if not _PLAIN_WORD.fullmatch(name) and _says(description, name) and not _says(original, name):
-            raise _RefusedError("names_tool", f"the description names the tool {name!r}; say what it does instead")
+        raise RefusedAnswer("unchanged", "the description is the same as before")
+    for name in tools_named_in(description, library):
+        if not re.search(rf"(?<!\w){re.escape(name)}(?!\w)", original, re.IGNORECASE):
+            raise RefusedAnswer("names_tool", f"the description names the tool {name!r}; say what it does instead")
     for value in kept_values:
         if value.lower() not in description.lower():
             detail = f"the description lacks {value!r}, which has to stand in it unchanged"
-            raise _RefusedError("lost_value", detail)
+            raise RefusedAnswer("lost_value", detail)
 
 
 def _check_order(description: str, required_tools: Sequence[str], library: ToolLibrary, searcher: Searcher) -> None:
@@ -433,7 +385,7 @@ def _check_order(description: str, required_tools: Sequence[str], library: ToolL
     unsolved = next(len(own) for own in beginnings if solving_clauses(description, own, searcher) is None)
     after = f" after the one for step {unsolved - 1}" if unsolved > 1 else ""
     task = purpose(library[required_tools[unsolved - 1]])
-    raise _RefusedError(
+    raise RefusedAnswer(
         "not_solvable",
         f"no sentence{after} says clearly enough that step {unsolved} has to be done ({task}); each step needs a "
         "sentence or a line of its own, in the order of the steps",
@@ -456,7 +408,3 @@ def identifying_values(value: Any) -> Iterator[str]:
 def purpose(tool: Tool) -> str:
     """Return in one sentence what a tool does."""
     return " ".join((tool.original_description or tool.description).split()).rstrip(".")
-
-
-def _says(text: str, name: str) -> bool:
-    return re.search(rf"(?<![\w]){re.escape(name)}(?![\w])", text, re.IGNORECASE) is not None
