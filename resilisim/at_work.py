@@ -24,13 +24,6 @@ class AtWork:
     Attributes:
         hear: Told of the phase that this process is in whenever that changes, in the thread that does the work; what a
             worker process hands on. Nobody listens if None.
-
-    Example:
-        >>> from resilisim.at_work import AtWork
-        >>> work = AtWork(clock=iter([0.0, 0.1, 9.0]).__next__)
-        >>> with work.about("2 of 3: task_x"), work.on("solving ceiling"):
-        ...     work.told(), work.told()
-        ('', 'solving ceiling 2 of 3: task_x')
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

@@ -33,13 +33,7 @@ Speed = Annotated[float, Ge(0.01), Le(10_000)]  # how much faster than real host
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What a number may be: its type, the least and the most, and bounds that it must not be itself.
-
-    Example:
-        >>> from resilisim.bounds import Seed, bounds_of
-        >>> bounds_of(Seed).least
-        0
-    """
+    """What a number may be: its type, the least and the most, and bounds that it must not be itself."""
 
     kind: type[Any]
     least: Any = None
@@ -94,11 +88,6 @@ def checked(kind: Any, name: str, value: object) -> Any:
 
     Raises:
         InvalidInputError: It is none, or out of bounds.
-
-    Example:
-        >>> from resilisim.bounds import Workers, checked
-        >>> checked(Workers, "workers", 2)
-        2
     """
     bounds = bounds_of(kind)
     if bounds is None:

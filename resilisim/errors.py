@@ -104,11 +104,6 @@ def fault_of(error: BaseException, is_ours: bool = False) -> Fault:
     Args:
         error: What came out.
         is_ours: Whether the agent is one of this package, so that everything else is a bug.
-
-    Example:
-        >>> from resilisim.errors import fault_of
-        >>> fault_of(ValueError("no such key")), fault_of(ConnectionError("no route")), fault_of(ValueError(), True)
-        ('agent', 'unclear', 'bug')
     """
     chain = list(_chain_of(error))
     if any(isinstance(each, CheckFailed) for each in chain):
@@ -151,13 +146,7 @@ def _may_be_outside(error: BaseException) -> bool:
 
 
 def told_error(error: BaseException) -> str:
-    """Return an exception on one line, with where it was raised; some are unable to say what they are.
-
-    Example:
-        >>> from resilisim.errors import told_error
-        >>> told_error(KeyError("plan"))
-        "KeyError: 'plan'"
-    """
+    """Return an exception on one line, with where it was raised; some are unable to say what they are."""
     try:
         words = f"{type(error).__name__}: {error}".removesuffix(": ")
     except Exception:
@@ -238,13 +227,7 @@ _WITHOUT_CONSTRAINTS = ("inspect", "verifiers", "video")
 
 
 def install_line(extra: str) -> str:
-    """Return the command that installs an extra; ResiliSim is on no package index, so it is for a clone.
-
-    Example:
-        >>> from resilisim.errors import install_line
-        >>> install_line("llm")
-        "pip install -c constraints.txt '.[llm]' (in a clone of ResiliSim)"
-    """
+    """Return the command that installs an extra; ResiliSim is on no package index, so it is for a clone."""
     constraints = "" if extra in _WITHOUT_CONSTRAINTS else "-c constraints.txt "
     return f"pip install {constraints}'.[{extra}]' (in a clone of ResiliSim)"
 

@@ -116,12 +116,6 @@ def keep_secret(*values: str) -> None:
     """Say of values that they are secret: from now on they are taken out of whatever this process writes or shows.
 
     Empty texts, very short ones and placeholders ("none", "test") are no secrets, and are left.
-
-    Example:
-        >>> from resilisim.redaction import keep_secret, without_secrets
-        >>> keep_secret("correct-horse-battery")
-        >>> without_secrets("refused: correct-horse-battery is no user")
-        'refused: [secret] is no user'
     """
     for value in values:
         if len(value.strip()) >= SHORTEST_KNOWN and value.strip().lower() not in PLACEHOLDERS:
@@ -135,13 +129,7 @@ def is_secret_name(name: str) -> bool:
 
 
 def without_secrets(text: str) -> str:
-    """Return a text without what is a secret beyond doubt; a text that holds none is returned as it is.
-
-    Example:
-        >>> from resilisim.redaction import without_secrets
-        >>> without_secrets("http://user:pw@host/mcp with sk-0123456789abcdef")
-        'http://[secret]@host/mcp with [secret]'
-    """
+    """Return a text without what is a secret beyond doubt; a text that holds none is returned as it is."""
     text = without_known(text, _secrets())
     if any(beginning in text for beginning in _BEGINNINGS):
         text = _FORM.sub(MARK, text)
@@ -152,13 +140,7 @@ def without_secrets(text: str) -> str:
 
 
 def without_named(text: str) -> str:
-    """Return words for people without secrets, those included that only their name gives away.
-
-    Example:
-        >>> from resilisim.redaction import without_named
-        >>> without_named("my_agent --api-key abc --max-tokens 64 and token=xyz")
-        'my_agent --api-key [secret] --max-tokens 64 and token=[secret]'
-    """
+    """Return words for people without secrets, those included that only their name gives away."""
     return _NAMED.sub(_named_away, without_secrets(text))
 
 
@@ -208,13 +190,7 @@ def may_hold_secrets(text: str) -> bool:
 
 
 def without_credentials(url: str) -> str:
-    """Return a URL without user, password and secrets of its query, which are kept secret from now on.
-
-    Example:
-        >>> from resilisim.redaction import without_credentials
-        >>> without_credentials("https://user:hunter2@host/mcp?api_key=abcdef&page=2")
-        'https://[secret]@host/mcp?api_key=[secret]&page=2'
-    """
+    """Return a URL without user, password and secrets of its query, which are kept secret from now on."""
     for match in _URL_USER.finditer(url):
         user, colon, password = match[2].partition(":")
         keep_secret(*((password, _unquoted(password)) if colon else (user, _unquoted(user))))
@@ -231,13 +207,7 @@ def _unquoted(text: str) -> str:
 
 
 def without_secret_arguments(arguments: Sequence[str]) -> list[str]:
-    """Return the arguments of a program without those that are secrets, which are kept secret from now on.
-
-    Example:
-        >>> from resilisim.redaction import without_secret_arguments
-        >>> without_secret_arguments(["agent", "--api-key", "hunter2", "-H", "X-Token: abcd", "--max-tokens", "64"])
-        ['agent', '--api-key', '[secret]', '-H', 'X-Token: [secret]', '--max-tokens', '64']
-    """
+    """Return the arguments of a program without those that are secrets, which are kept secret from now on."""
     shown = []
     for place, argument in enumerate(arguments):
         before = arguments[place - 1] if place else ""
@@ -278,11 +248,6 @@ def fit_to_show(text: str, *, one_line: bool = False) -> str:
     r"""Return text for people: without secrets (`without_named`), and what steers a terminal as escapes.
 
     Lines stay apart, unless it has to be `one_line`.
-
-    Example:
-        >>> from resilisim.redaction import fit_to_show
-        >>> fit_to_show("password=hunter2 " + chr(27) + "[2J" + chr(10) + "next", one_line=True)
-        'password=[secret] \\x1b[2J next'
     """
     text = without_named(text)
     return without_steering(" ".join(text.split()) if one_line else text)

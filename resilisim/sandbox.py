@@ -201,15 +201,7 @@ class Sandbox:
 
 
 class BlockingSandbox:
-    r"""A sandbox without functions of the host for callers that wait, whether or not an event loop runs around them.
-
-    Example:
-        >>> from resilisim.sandbox import BlockingSandbox
-        >>> box = BlockingSandbox()
-        >>> box.run("print(sum(prices))", {"prices": [2, 3]}).output
-        '5\n'
-        >>> box.close()
-    """
+    r"""A sandbox without functions of the host for callers that wait, whether or not an event loop runs around them."""
 
     def __init__(self, limits: SandboxLimits | None = None) -> None:
         self._box = Sandbox(limits)

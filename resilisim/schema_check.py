@@ -48,11 +48,6 @@ def schema_problem(schema: Any, value: Any, seconds: float = CHECK_SECONDS) -> s
 
     Raises:
         TooSlowError: It takes longer.
-
-    Example:
-        >>> from resilisim.schema_check import schema_problem
-        >>> schema_problem({"type": "object", "required": ["city"]}, {})
-        "'city' is a required property"
     """
     if is_harmless(schema):
         return first_problem(schema, value)

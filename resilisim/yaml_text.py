@@ -83,11 +83,6 @@ def read_yaml(
     Raises:
         InvalidInputError: It is no YAML, holds tags or several documents, is too long or nested too deeply, or unfolds
             into too much.
-
-    Example:
-        >>> from resilisim.yaml_text import read_yaml
-        >>> read_yaml("base: 9e-1\nno: [yes, 010, 2024-01-01]", "law mine.yaml")
-        {'base': 0.9, 'no': ['yes', '010', '2024-01-01']}
     """
     try:
         return typed(yaml_tree(text, "it", max_characters=max_characters, max_depth=max_depth, max_values=max_values))

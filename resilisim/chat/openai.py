@@ -123,13 +123,7 @@ def split_address(model: str) -> tuple[str, str | None]:
 
 
 def key_variable(url: str) -> str:
-    """Return the variable that holds the key of an endpoint which a model names: its own, by host and port.
-
-    Example:
-        >>> from resilisim.chat.openai import key_variable
-        >>> key_variable("http://127.0.0.1:8001/v1")
-        'OPENAI_API_KEY_127_0_0_1_8001'
-    """
+    """Return the variable that holds the key of an endpoint which a model names: its own, by host and port."""
     place = urlsplit(url).netloc.upper()
     return f"{API_KEY_VARIABLE}_{re.sub(r'[^A-Z0-9]+', '_', place)}"
 

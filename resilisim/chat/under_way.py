@@ -15,15 +15,6 @@ class RequestsUnderWay:
 
     Args:
         clock: Gives seconds.
-
-    Example:
-        >>> from resilisim.chat.under_way import RequestsUnderWay
-        >>> requests = RequestsUnderWay(clock=lambda: 0.0)
-        >>> with requests.one():
-        ...     requests.told()
-        '1 request under way for 0 s'
-        >>> requests.told()
-        ''
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

@@ -222,11 +222,6 @@ class ConversationSpec(RolloutSpec):
 
     The exact optimum plays (`demonstrator.Demonstrator`, which `search` and `pass_parameters` are about), in worlds the
     reference solutions, or any policy that `make_policy` knows, for worse demonstrations with their regrets.
-
-    Example:
-        >>> from resilisim.datasets.conversations import ConversationSpec
-        >>> ConversationSpec(prompts=("optimal",), seeds=3).policy
-        'exact-optimum'
     """
 
     kind: ClassVar[str] = "conversations"

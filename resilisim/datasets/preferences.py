@@ -34,11 +34,6 @@ class PreferenceSpec(RolloutSpec):
     """What preference pairs are made of; the records are a function of it and of the task.
 
     In a world the pairs lie along its reference solutions (`world_pairs`).
-
-    Example:
-        >>> from resilisim.datasets.preferences import PreferenceSpec
-        >>> PreferenceSpec(prompts=("optimal",), min_margin=0.05).explore
-        0.3
     """
 
     kind: ClassVar[str] = "preferences"

@@ -39,11 +39,6 @@ class PromptSpec:
 
     Raises:
         InvalidInputError: A name does not exist, or options contradict each other.
-
-    Example:
-        >>> from resilisim.datasets.prompt_records import PromptSpec
-        >>> PromptSpec(flaws=("missing_step",), methods=("all",)).records_per_task()
-        5
     """
 
     kind: ClassVar[str] = "prompts"

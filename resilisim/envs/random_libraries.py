@@ -98,12 +98,6 @@ def random_settings(
         parts: Parts of the law; drawn if None.
         home: Tasks of the default library that take part; HOME_SHARE of the settings hold some of them.
         solved: Whether V* is computed, and lists that are too large for that are drawn again.
-
-    Example:
-        >>> from resilisim.envs.random_libraries import random_settings
-        >>> drawn = random_settings("documentation", 0, 3, num_tools=20, parts=["outage"])
-        >>> len(drawn.options.resolved_library()), drawn.options.law.parts, len(drawn.options.tasks)
-        (20, ('outage',), 3)
     """
     refused: Counter[str] = Counter()
     most = MAX_SOLVED_CLOSURE if solved else MAX_CLOSURE

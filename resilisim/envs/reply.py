@@ -33,11 +33,6 @@ class Progress(NamedTuple):
         num_ignored: Further calls of the message, which do not count.
         ended_by: What has ended the episode; None while it is under way.
         finish: How completion is signalled under the environment's protocol, in words.
-
-    Example:
-        >>> from resilisim.envs.reply import Progress
-        >>> Progress(num_succeeded=1, turns_left=0, is_closing=True, finish="<finish/>").text().splitlines()[1]
-        'Send a closing message: <finish/> if the task is complete. Nothing more is executed.'
     """
 
     num_succeeded: int

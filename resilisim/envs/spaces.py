@@ -27,11 +27,6 @@ class UnicodeText(gym_spaces.Text):
     """All texts up to a length; Gymnasium's own `Text` lists its characters, and there are too many to list.
 
     It flattens to code points, int32 (max_length,), with `NO_CHARACTER` behind the end.
-
-    Example:
-        >>> from resilisim.envs.spaces import UnicodeText
-        >>> "naïve 工具" in UnicodeText(10), "longer than that" in UnicodeText(10)
-        (True, False)
     """
 
     def __init__(self, max_length: int, seed: int | np.random.Generator | None = None) -> None:

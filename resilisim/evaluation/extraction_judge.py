@@ -80,14 +80,6 @@ def threshold_sweep(
 
     Raises:
         InvalidInputError: A threshold or a confidence is not within 0 to 1.
-
-    Example:
-        >>> from resilisim.evaluation.extraction_judge import JudgedEntity, threshold_sweep
-        >>> sure = JudgedEntity("a", "extractor", 0.9, is_value=True, is_right=True, is_present=True)
-        >>> unsure = JudgedEntity("b", "extractor", 0.5, is_value=True, is_right=False, is_present=True)
-        >>> points = threshold_sweep([sure, unsure], (0.5, 0.7))
-        >>> [(point.theta, point.precision.value, point.recall.value) for point in points]
-        [(0.5, 0.5, 0.5), (0.7, 1.0, 0.5)]
     """
     by_question: dict[str, list[JudgedEntity]] = {}
     for entity in judged:

@@ -63,12 +63,6 @@ class ExploredRow:
         unplayed: Weight of what was not played, whether or not it can still succeed.
         optimum: V*; None where nobody knows it.
         losses: By cause, what was lost against V*; where the rate is exact they add up to V* minus the rate.
-
-    Example:
-        >>> from resilisim import explore
-        >>> row = explore("plan-follower", tasks=1, prompts="optimal").rows[0]
-        >>> row.is_exact, row.plays, round(row.estimate, 6) == round(row.optimum - sum(row.losses.values()), 6)
-        (True, 428, True)
     """
 
     policy: str

@@ -57,20 +57,7 @@ class Outlook:
 
 
 class Frontier:
-    """The branches that were not played yet; at first one, the whole episode. No two of them have an episode in common.
-
-    Example:
-        >>> from resilisim.exploration.frontier import Frontier, Outlook
-        >>> from resilisim.simulator.draws import BranchingPoint
-        >>> from resilisim.simulator.rulebook.dynamics import FAILS, SUCCEEDS
-        >>> frontier = Frontier()
-        >>> frontier.pop().results
-        ()
-        >>> call = BranchingPoint("reader", 1, 1, ((0.8, SUCCEEDS), (0.2, FAILS)), taken=0)
-        >>> _ = frontier.enter([call], 0, ["<tool_call>reader</tool_call>", "<finish/>"], [Outlook(most=0.15)])
-        >>> frontier.weight, frontier.worth, frontier.pop().sent
-        (0.2, 0.15, ('<tool_call>reader</tool_call>',))
-    """
+    """The branches not played yet; at first one, the whole episode. No two of them have an episode in common."""
 
     def __init__(self) -> None:
         # Ties go to the branch that was met first, so that the order is the same everywhere.

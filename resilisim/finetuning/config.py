@@ -170,14 +170,7 @@ class FinetuningConfig(BaseModel):
         return [(law, tasks[place :: len(self.laws)]) for place, law in enumerate(self.laws)]
 
     def learning_rate_at(self, step: int, num_steps: int) -> float:
-        """Return the learning rate of a step, 0 being the first of all.
-
-        Example:
-            >>> from resilisim.finetuning.config import FinetuningConfig
-            >>> config = FinetuningConfig(learning_rate=0.001, warmup=0.5)
-            >>> [round(config.learning_rate_at(step, 4), 5) for step in range(4)]
-            [0.0005, 0.001, 0.001, 0.0005]
-        """
+        """Return the learning rate of a step, 0 being the first of all."""
         rising = max(1, round(self.warmup * num_steps))
         falling = max(1, num_steps - rising)
         return self.learning_rate * min((step + 1) / rising, (num_steps - step) / falling)

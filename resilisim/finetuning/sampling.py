@@ -89,14 +89,6 @@ def credits_of(played: Sequence[Played], credit: Credit, group_size: int) -> lis
     mistake less, whatever comes in its place.
     "success": as GRPO has it (Shao et al., arXiv:2402.03300), the same for all messages of an episode: its outcome less
     the mean of its group, in units of their spread; 0 where all ended alike.
-
-    Example:
-        >>> import numpy as np
-        >>> from resilisim.finetuning.sampling import Played, credits_of
-        >>> nothing, two = np.zeros(0), np.ones(2)
-        >>> group = [Played(nothing, nothing, nothing, two, two, outcome) for outcome in (1, 0, 0, 0)]
-        >>> [each.round(3).tolist() for each in credits_of(group, "success", 4)[:2]]
-        [[1.732, 1.732], [-0.577, -0.577]]
     """
     if credit == "advantage":
         groups = [played[first : first + group_size] for first in range(0, len(played), group_size)]

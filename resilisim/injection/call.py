@@ -68,15 +68,6 @@ class InjectedCall(NamedTuple):
         corruption: In which way its answer was made wrong (`law.Corrupt`), "none" if it could not be; None if the law
             left it as it was.
         duration: How many seconds it took by a law with latency; None by others.
-
-    Example:
-        >>> import resilisim
-        >>> tools = resilisim.inject([len], seed=3)
-        >>> tools["len"]("abc")
-        3
-        >>> call = tools.calls[0]
-        >>> call.outcome, call.attempt, call.probability
-        ('ok', 1, 0.8)
     """
 
     tool: str

@@ -43,14 +43,6 @@ class CallArguments:
         args: Those by place.
         kwargs: Those by name.
         values: All of them by the names of parameters, if these are known (`bound_to`).
-
-    Example:
-        >>> from resilisim.injection.call_arguments import CallArguments
-        >>> one, other = CallArguments.of(("x" * 600 + "a",)), CallArguments.of(("x" * 600 + "b",))
-        >>> one.shown == other.shown, one.shown[-9:], one.digest == other.digest
-        (True, '... (cut)', False)
-        >>> CallArguments.of(({"a": 1, "b": {2, 3}},)).digest == CallArguments.of(({"b": {3, 2}, "a": 1},)).digest
-        True
     """
 
     __slots__ = ("_args", "_digest", "_kwargs", "_shown", "_values")
@@ -161,13 +153,7 @@ def _repr(value: Any) -> str:
 
 
 def digest_of(value: object) -> str:
-    """Return a hexadecimal text that is the same for values that are made of the same.
-
-    Example:
-        >>> from resilisim.injection.call_arguments import digest_of
-        >>> digest_of([1, (2, 3)]) == digest_of([1, [2, 3]]), digest_of(1) == digest_of("1")
-        (True, False)
-    """
+    """Return a hexadecimal text that is the same for values that are made of the same."""
     return (_of_flat(value) or _Digest().of(value)).hex()
 
 

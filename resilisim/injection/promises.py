@@ -63,15 +63,7 @@ class Answering(Protocol):
 
 
 def kind_of(function: Callable[..., Any]) -> Kind:
-    """Return how a function says that it answers, seen through methods, `functools.partial` and callable objects.
-
-    Example:
-        >>> import functools
-        >>> from resilisim.injection.promises import kind_of
-        >>> async def fetch(url: str) -> str: ...
-        >>> kind_of(functools.partial(fetch, "x")), kind_of(len)
-        ('coroutine', 'plain')
-    """
+    """Return how a function says that it answers, seen through methods, `functools.partial` and callable objects."""
     target: Any = function
     for _ in range(_LONGEST_CHAIN):
         if inspect.iscoroutinefunction(target):

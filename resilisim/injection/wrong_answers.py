@@ -32,12 +32,6 @@ class WrongAnswers:
 
     Args:
         kinds: The ways in which answers are wrong, of `CORRUPTIONS` and "oversized"; others where none of them can be.
-
-    Example:
-        >>> from resilisim.injection.wrong_answers import WrongAnswers
-        >>> answers = WrongAnswers(["missing_field"])
-        >>> answers.wrong("find", {"name": "lamp", "price": 40}, bits=1)
-        ({'name': 'lamp'}, 'missing_field')
     """
 
     def __init__(self, kinds: Sequence[str] | None = None) -> None:

@@ -138,15 +138,7 @@ def is_privileged(policy: object) -> bool:
 
 
 def is_ours(policy: Contender) -> bool:
-    """Return whether whoever plays is code of this package alone, so that an exception of it is a bug of ours.
-
-    Example:
-        >>> from resilisim.policies import make_policy
-        >>> from resilisim.policies.function_agent import FunctionAgent
-        >>> from resilisim.policies.base import is_ours
-        >>> is_ours(make_policy("random")), is_ours(FunctionAgent(print))
-        (True, False)
-    """
+    """Return whether whoever plays is code of this package alone, so that an exception of it is a bug of ours."""
     return type(policy).__module__.partition(".")[0] == "resilisim" and not getattr(
         policy, "runs_code_of_others", False
     )
@@ -166,12 +158,6 @@ def memory_of(policy: object) -> Hashable | None:
     same message and result, means the same messages from there on. Which error a failure shows and what a success
     returns must not matter, unless there is an attribute `reads_words = True`. And `copy.copy` must give a policy that
     goes on by itself. Such policies are explored state by state.
-
-    Example:
-        >>> from resilisim import make_policy
-        >>> from resilisim.policies.base import memory_of
-        >>> memory_of(make_policy("exact-optimum")), memory_of(make_policy("random"))
-        ((), None)
     """
     memory = vars(type(policy)).get("memory_beside_state")
     return memory(policy) if callable(memory) else None

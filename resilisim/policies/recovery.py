@@ -31,14 +31,6 @@ class RetryBackoff(PlanFollower):
     Args:
         attempts: Calls of a step, the first included.
         pass_parameters: Whether the plan's parameters are passed.
-
-    Example:
-        >>> from resilisim.policies import make_policy
-        >>> policy = make_policy("retry-backoff[attempts=2]")
-        >>> failed = {"turns_left": 8, "execution": {"tool": "a", "success": False}}
-        >>> policy.reset("1. Execute a", {"turns_left": 10, "offers_wait": True})
-        >>> [policy.act("", info) for info in ({"turns_left": 10}, failed, {"turns_left": 7}, failed)]
-        ['<tool_call>a</tool_call>', '<wait/>', '<tool_call>a</tool_call>', '<finish/>']
     """
 
     name = "retry-backoff"
@@ -87,14 +79,6 @@ class CircuitBreaker(PlanFollower):
         failures: Failures of a tool in a row that open its circuit; one more opens it again.
         cooldown: Messages for which an open circuit stays open.
         pass_parameters: Whether the plan's parameters are passed.
-
-    Example:
-        >>> from resilisim.policies import make_policy
-        >>> policy = make_policy("circuit-breaker[failures=1,cooldown=1]")
-        >>> failed = {"turns_left": 9, "execution": {"tool": "a", "success": False}}
-        >>> policy.reset("1. Execute a\n2. Execute b", {"turns_left": 10})
-        >>> [policy.act("", info) for info in ({"turns_left": 10}, failed, failed, failed)]
-        ['<tool_call>a</tool_call>', '<tool_call>b</tool_call>', '<tool_call>a</tool_call>', '<tool_call>b</tool_call>']
     """
 
     name = "circuit-breaker"
@@ -156,15 +140,6 @@ class AlternativeFirst(PlanFollower):
     Args:
         pass_parameters: Whether the plan's parameters are passed; alternatives are called without any.
         library: The tools; None takes the default library.
-
-    Example:
-        >>> from resilisim.policies import make_policy
-        >>> policy = make_policy("alternative-first")
-        >>> failed = {"turns_left": 8, "execution": {"tool": "network_fetcher", "success": False}}
-        >>> hits = {"turns_left": 7, "search": [{"name": "network_fetcher"}, {"name": "network_poster"}]}
-        >>> policy.reset("1. Execute network_fetcher", {"turns_left": 10})
-        >>> [policy.act("", info) for info in ({"turns_left": 10}, failed, hits)][1:]
-        ['<tool_search>network fetcher</tool_search>', '<tool_call>network_poster</tool_call>']
     """
 
     name = "alternative-first"

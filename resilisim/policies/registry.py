@@ -139,13 +139,7 @@ def make_policy(spec: str, *, offered: Mapping[str, Any] | None = None, **argume
 
 
 def alternatives(spec: str) -> list[str]:
-    """Return the policies that a text means whose options have several values with `|` between them: each with each.
-
-    Example:
-        >>> from resilisim.policies.registry import alternatives
-        >>> alternatives("rp-react[offload_tokens=100|1000,steps=10]")
-        ['rp-react[offload_tokens=100,steps=10]', 'rp-react[offload_tokens=1000,steps=10]']
-    """
+    """Return the policies that a text means whose options have several values with `|` between them: each with each."""
     match = None if spec.startswith(COMMAND_PREFIX) else _WITH_OPTIONS.match(spec.strip())
     if match is None or "|" not in match["options"]:
         return [spec]
@@ -166,13 +160,7 @@ def with_option(spec: str, name: str, value: object) -> str:
 
 
 def with_changed(spec: str, changes: Mapping[str, object]) -> str:
-    """Return the text of a policy in which some options have other values.
-
-    Example:
-        >>> from resilisim.policies.registry import with_changed
-        >>> with_changed("react[steps=20,examples=none]", {"steps": 100})
-        'react[examples=none,steps=100]'
-    """
+    """Return the text of a policy in which some options have other values."""
     name, _ = split_options(spec)
     match = _WITH_OPTIONS.match(spec.strip())
     parts = [] if match is None else [part.strip() for part in match["options"].split(",") if part.strip()]
@@ -204,13 +192,7 @@ def split_options(spec: str) -> tuple[str, dict[str, Any]]:
 
 
 def shown_spec(spec: str) -> str:
-    """Return the text of a policy as it is written and shown: without secrets in its options or arguments.
-
-    Example:
-        >>> from resilisim.policies.registry import shown_spec
-        >>> shown_spec("command:my_agent --api-key hunter2"), shown_spec("my.agents:Agent[token=hunter2]")
-        ('command:my_agent --api-key [secret]', 'my.agents:Agent[token=[secret]]')
-    """
+    """Return the text of a policy as it is written and shown: without secrets in its options or arguments."""
     if spec.startswith(COMMAND_PREFIX):
         return COMMAND_PREFIX + shown_command(spec.removeprefix(COMMAND_PREFIX))
     return without_named(spec)

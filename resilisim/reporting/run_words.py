@@ -33,15 +33,7 @@ def names_of(policies: Sequence[str]) -> str:
 
 
 def law_words(arguments: Mapping[str, Any]) -> str:
-    """Return under which law a run was played, by its arguments: a name, the parts, or the constants.
-
-    Example:
-        >>> from resilisim.reporting.run_words import law_words
-        >>> law_words({"environment": {"base": 0.8, "not_executed": 0.5, "failed": 0.7, "history": 0.9}})
-        'benchmark law'
-        >>> law_words({"environment": {"base": 0.9, "not_executed": 1.0, "failed": 1.0, "history": 1.0}})
-        'each call succeeds with probability 0.9'
-    """
+    """Return under which law a run was played, by its arguments: a name, the parts, or the constants."""
     environment = arguments.get("environment", {})
     world = environment.get("world")
     law = environment.get("law")

@@ -56,14 +56,6 @@ def mean_bounds(
         task: Place of the task of each term, (num_terms,).
         turn: Which pass over the tasks each term is of, (num_terms,); what is larger came later.
         alpha: The chance that the mean ever leaves such bounds, half of it on either side.
-
-    Example:
-        >>> import numpy as np
-        >>> from resilisim.statistics.sequential import Measure, mean_bounds
-        >>> lost = np.array([-1.0, 0.0, -1.0, -1.0, 0.0] * 8)  # 24 of 40 pairs of episodes are lost by one side alone
-        >>> low, high = mean_bounds([Measure(lost, 1.0)], np.arange(40), np.zeros(40, int))
-        >>> round(low, 2), round(high, 2)
-        (-0.82, -0.31)
     """
     order = np.argsort(turn, kind="stable")
     _, starts = np.unique(turn[order], return_index=True)

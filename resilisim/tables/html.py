@@ -43,14 +43,7 @@ def escaping_environment(finish: Callable[[str], str], loader: BaseLoader) -> En
 
 
 def table_html(table: object) -> Markup:
-    """Return the markup of a `Table` with its notes.
-
-    Example:
-        >>> from resilisim.tables.html import table_html
-        >>> from resilisim.tables.table import Table
-        >>> "<td" in table_html(Table("", ("policy", "percent"), [("<b>random</b>", 0.5)]))
-        True
-    """
+    """Return the markup of a `Table` with its notes."""
     macros: Any = _environment().get_template("table.html").module
     return Markup(macros.table(table))
 

@@ -24,16 +24,7 @@ def escape_markdown(text: str) -> str:
 
 
 def markdown_lines(table: Table) -> list[str]:
-    """Return the lines of a table: its caption, if it has one, rows, and notes.
-
-    Example:
-        >>> from resilisim.tables.markdown import markdown_lines
-        >>> from resilisim.tables.table import Table
-        >>> print(*markdown_lines(Table("", ("policy", "percent"), [("random", 0.5)])), sep=chr(10))
-        | policy | percent |
-        | --- | ---: |
-        | random | 50.0 |
-    """
+    """Return the lines of a table: its caption, if it has one, rows, and notes."""
     ordinary = len(table.rows) - table.summary_rows
     lines = [f"**{escape_markdown(table.caption)}**", ""] if table.caption else []
     lines += [

@@ -47,13 +47,7 @@ def p_value(value: float) -> str:
 
 
 def figure(value: Any, digits: int = 4) -> str:
-    """Return any value: fractions with `digits`, whole numbers in groups of three, a dash for what is missing.
-
-    Example:
-        >>> from resilisim.tables.numbers import figure
-        >>> figure(5040), figure(0.8), figure(None), figure(True), figure("a")
-        ('5,040', '0.8000', '–', 'yes', 'a')
-    """
+    """Return any value: fractions with `digits`, whole numbers in groups of three, a dash for what is missing."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return NOTHING
     if isinstance(value, bool):

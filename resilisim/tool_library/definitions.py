@@ -276,13 +276,6 @@ def proposals(tools: Iterable[Tool]) -> dict[str, list[str]]:
     """Return what the annotations of tools suggest for a goal: which must not run twice, and which only look.
 
     They are the words of whoever wrote the tools, so nothing follows from them by itself.
-
-    Example:
-        >>> from resilisim.tool_library import Tool
-        >>> from resilisim.tool_library.definitions import proposals
-        >>> pay = Tool("pay", "Pays.", annotations={"destructiveHint": True})
-        >>> proposals([pay, Tool("list_payments", "Lists them.", annotations={"readOnlyHint": True})])
-        {'once': ['pay'], 'checks': ['list_payments']}
     """
     once, checks = [], []
     for tool in tools:

@@ -199,14 +199,6 @@ def read_vocabulary(path: str | Path) -> Vocabulary:
 
     Raises:
         InvalidInputError: The file cannot be read or holds something else; one line says where and why.
-
-    Example:
-        >>> import tempfile
-        >>> from resilisim.tool_library.generator import generate_library, read_vocabulary
-        >>> with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
-        ...     file.write("categories: {billing: [reader, parser], support: [fetcher, notifier]}") > 0 and file.flush()
-        ...     generate_library(vocabulary=read_vocabulary(file.name)).names
-        ('billing_reader', 'billing_parser', 'support_fetcher', 'support_notifier')
     """
     text = read_text(Path(path), "vocabulary", "the path of a JSON or YAML file")
     shipped, own = shipped_vocabulary(), _vocabulary(text, str(path), {"categories": {}})
@@ -282,14 +274,6 @@ def generate_library(
     Raises:
         InvalidInputError: An argument is out of range, the vocabulary has too few words for the size, or something in
             it is wrong.
-
-    Example:
-        >>> from resilisim.tool_library import default_library
-        >>> from resilisim.tool_library.generator import generate_library
-        >>> generate_library() == default_library()
-        True
-        >>> generate_library(100, seed=7).names[30:33]
-        ('patient_reader', 'patient_converter', 'patient_tracker')
     """
     words = shipped_vocabulary() if vocabulary is None else vocabulary
     draws = Draws("resilisim/generated library", VERSION, checked(Seed, "seed", seed))

@@ -30,13 +30,7 @@ _DIGEST_LENGTH: Final = 10
 
 
 def is_name(text: str) -> bool:
-    r"""Return whether a text can be the name of a tool.
-
-    Example:
-        >>> from resilisim.tool_library.names import is_name
-        >>> [is_name(text) for text in ("fs/read", "_x", "search the web", "na\u00efve", " x", "two\nlines", "")]
-        [True, True, True, True, False, False, False]
-    """
+    r"""Return whether a text can be the name of a tool."""
     if is_plain(text):
         return True
     return 0 < len(text) <= LONGEST_NAME and text.strip() == text and _NOT_IN_NAMES.isdisjoint(map(category, text))
@@ -78,11 +72,6 @@ def given_name(text: str, taken: Iterable[str] = ()) -> str:
     r"""Return the name under which something of another's goes whose own name cannot be one.
 
     It depends on that name alone: what can stand in a name, and a digest of the rest. A name that can be one is kept.
-
-    Example:
-        >>> from resilisim.tool_library.names import given_name
-        >>> given_name("fs/read"), given_name("two\nlines")
-        ('fs/read', 'two_lines_e0b81a85b8')
     """
     if is_name(text):
         return text
@@ -95,11 +84,6 @@ def function_name(name: str, taken: Iterable[str] = ()) -> str:
 
     A name of that form is kept, unless it is one of `RESERVED_FUNCTIONS`. Any other gets a digest of itself, so that no
     two have the same form.
-
-    Example:
-        >>> from resilisim.tool_library.names import function_name
-        >>> function_name("file_operations_reader"), function_name("fs/read")
-        ('file_operations_reader', 'fs_read_4fa45a5a10')
     """
     if _FUNCTION.fullmatch(name) is not None and name not in RESERVED_FUNCTIONS:
         return name

@@ -59,13 +59,6 @@ def drawn_names(library: ToolLibrary, draws: Draws) -> dict[str, str]:
     """Return a new name for each tool, in half of the libraries two words that do not exist.
 
     In a quarter they are two words of the tool's description, in another quarter two that say nothing of it.
-
-    Example:
-        >>> from resilisim.seeding import Draws
-        >>> from resilisim.tool_library import default_library
-        >>> from resilisim.tool_library.renaming import drawn_names
-        >>> drawn_names(default_library(), Draws("doctest"))["file_operations_reader"]
-        'binit-cashem'
     """
     style, kind = draws.choice(_STYLES), draws.uniform()
     is_made_up, is_telling = kind < _MADE_UP_SHARE, kind >= 1.0 - _TELLING_SHARE

@@ -61,11 +61,6 @@ def in_one_dialect(schema: Any, where: str, reference: Callable[[str], str] = sa
 
     Raises:
         InvalidInputError: It is none, names a type that there is not, or is nested too deeply.
-
-    Example:
-        >>> from resilisim.tool_library.tool_schemas import in_one_dialect
-        >>> in_one_dialect({"type": "dict", "properties": {"x": {"type": "float", "nullable": True}}}, "a schema")
-        {'type': 'object', 'properties': {'x': {'type': ['number', 'null']}}}
     """
     told = str(schema.get("$schema", "")) if isinstance(schema, Mapping) else ""
     is_older = bool(told) and "2020-12" not in told  # one that says so is checked by its own dialect
@@ -239,13 +234,7 @@ def referred_to(document: Any, reference: str, where: str) -> Any:
 
 
 def expanded(schema: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return a schema without references; None if they go round in a circle or unfold into too much.
-
-    Example:
-        >>> from resilisim.tool_library.tool_schemas import expanded
-        >>> expanded({"properties": {"to": {"$ref": "#/$defs/User"}}, "$defs": {"User": {"type": "string"}}})
-        {'properties': {'to': {'type': 'string'}}}
-    """
+    """Return a schema without references; None if they go round in a circle or unfold into too much."""
     try:
         made = _Expansion(schema).of(schema, ())
     except _EndlessError:
@@ -338,22 +327,7 @@ def properties_of(
 
 
 def parameters_of(schema: Mapping[str, Any]) -> tuple[Parameter, ...]:
-    """Return the parameters that a schema of a tool's arguments describes, each with what can be said of it alone.
-
-    Example:
-        >>> from resilisim.tool_library.tool_schemas import parameters_of
-        >>> city, days = parameters_of(
-        ...     {
-        ...         "properties": {
-        ...             "city": {"type": "string", "description": "Where."},
-        ...             "days": {"anyOf": [{"type": "integer", "minimum": 1}, {"type": "null"}]},
-        ...         },
-        ...         "required": ["city"],
-        ...     }
-        ... )
-        >>> city.type, city.required, days.type, days.required, dict(days.constraints)
-        ('string', True, 'integer', False, {'minimum': 1})
-    """
+    """Return the parameters that a schema of a tool's arguments describes, each with what can be said of it alone."""
     properties, required = properties_of(schema)
     return tuple(
         _parameter(name, schema, inner, name in required) for name, inner in properties.items() if name.strip()
@@ -391,14 +365,7 @@ def _parameter(name: str, document: Mapping[str, Any], schema: Any, required: bo
 
 
 def example_of(document: Mapping[str, Any], schema: Any, levels: int = 8) -> Any:
-    """Return a value that fits a schema, as far as its words on types, fields and choices say; no draw is needed.
-
-    Example:
-        >>> from resilisim.tool_library.tool_schemas import example_of
-        >>> file = {"type": "object", "properties": {"path": {"type": "string"}, "mode": {"enum": ["r", "w"]}}}
-        >>> example_of({}, {"type": "array", "items": {**file, "required": ["path", "mode"]}})
-        [{'path': 'text', 'mode': 'r'}]
-    """
+    """Return a value that fits a schema, as far as its words on types, fields and choices say; no draw is needed."""
     part = _first_value(document, _opened(document, schema))
     listed = part.get("examples", part.get("enum"))
     if "const" in part or "default" in part or (isinstance(listed, list) and listed):
@@ -438,13 +405,7 @@ def kind_of(document: Mapping[str, Any], schema: Any) -> str:
 
 
 def types_in(schema: object) -> list[str]:
-    """Return the types that a schema itself allows, null among them; none at all if it does not say so plainly.
-
-    Example:
-        >>> from resilisim.tool_library.tool_schemas import types_in
-        >>> types_in({"anyOf": [{"type": "string"}, {"type": ["integer", "null"]}]}), types_in({"anyOf": [{}]})
-        (['string', 'integer', 'null'], [])
-    """
+    """Return the types that a schema itself allows, null among them; none at all if it does not say so plainly."""
     if not isinstance(schema, Mapping):
         return []
     options = schema.get("anyOf")

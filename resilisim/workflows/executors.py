@@ -32,13 +32,6 @@ def carried_out(steps: Sequence[Step], executor: Executor = "plan-follower", dat
 
     Raises:
         InvalidInputError: There is no such executor.
-
-    Example:
-        >>> from resilisim.workflows import Step
-        >>> from resilisim.workflows.executors import carried_out
-        >>> plan = [Step("read"), Step("parse", {"source": "result of step 7"}), Step("write")]
-        >>> [[step.tool for step in carried_out(plan, name)] for name in ("rp-react", "plan-and-execute", "kpi-chain")]
-        [['read', 'write'], ['read'], []]
     """
     if executor not in EXECUTORS:
         raise unknown_name("executor", executor, EXECUTORS)

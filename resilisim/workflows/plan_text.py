@@ -84,13 +84,7 @@ def read_markdown_steps(text: str) -> list[PlannedStep]:
 
 
 def written_name(name: str) -> str:
-    """Return the name of a tool as plans have it: as it is, or in quotes where it would not end with a word.
-
-    Example:
-        >>> from resilisim.workflows.plan_text import read_name, written_name
-        >>> written_name("fs/read"), written_name("search the web"), read_name('"search the web"')
-        ('fs/read', '"search the web"', 'search the web')
-    """
+    """Return the name of a tool as plans have it: as it is, or in quotes where it would not end with a word."""
     return name if _PLAIN.fullmatch(name) else inline_json(name)
 
 

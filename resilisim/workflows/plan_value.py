@@ -76,17 +76,6 @@ def follow_steps(problem: Problem, steps: Sequence[Step], mode: str = "strict", 
     Raises:
         InvalidInputError: A tool is not in the library.
         ExactLimitError: Too many steps have limits.
-
-    Example:
-        >>> from resilisim import benchmark_tasks, default_library
-        >>> from resilisim.simulator import build_problem
-        >>> from resilisim.workflows import ExactPlanner
-        >>> from resilisim.workflows.plan_value import follow_steps
-        >>> task = benchmark_tasks()[0]
-        >>> plan = ExactPlanner().plan(task)
-        >>> success = follow_steps(build_problem(default_library(), task.required_tools), plan.steps).success
-        >>> abs(success - plan.predicted_success_probability) < 1e-12
-        True
     """
     steps = carried_out(steps, data=data)
     refused = [not accepts(problem.library[step.tool], step.parameters, mode) for step in steps]
@@ -176,15 +165,6 @@ def program_costs(
 
     Raises:
         InvalidInputError: The law has parts.
-
-    Example:
-        >>> from resilisim import default_library
-        >>> from resilisim.workflows import Step
-        >>> from resilisim.workflows.plan_value import program_costs
-        >>> calls = [Step("network_fetcher", {"source": source}) for source in ("one", "two")]
-        >>> costs = program_costs(default_library(), calls, calls[:1])
-        >>> costs.obey, round(costs.obey_coverage, 3), round(costs.deviate, 3)
-        (0.0, 0.498, 0.99)
     """
     law, rules = law or BENCHMARK, rules or EndRules()
     steps = carried_out(steps)

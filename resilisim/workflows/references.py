@@ -43,13 +43,7 @@ class ArgumentReference:
 
 
 def step_reference(number: int, as_object: bool) -> Any:
-    """Return what passes on the result of a step.
-
-    Example:
-        >>> from resilisim.workflows.references import step_reference
-        >>> step_reference(2, as_object=False), step_reference(2, as_object=True)
-        ('result of step 2', {'result_of': 'step 2'})
-    """
+    """Return what passes on the result of a step."""
     return reference(f"{STEP_WORD}{number}", as_object)
 
 
@@ -57,11 +51,6 @@ def argument_references(value: Any, data: Sequence[str] = ()) -> list[ArgumentRe
     """Return the references to steps in a parameter's value, at any depth.
 
     What stands in the `data`, texts that the plan was not written for, and only looks like a reference is none.
-
-    Example:
-        >>> from resilisim.workflows.references import argument_references
-        >>> argument_references({"rows": ["result of step 2"]})
-        [ArgumentReference(words='result of step 2', number=2, is_whole=False)]
     """
     return [found for found in _references(value, True) if not any(found.words in text for text in data)]
 
@@ -94,11 +83,6 @@ def undone_steps(parameters: Sequence[Mapping[str, Any] | None], data: Sequence[
 
     Returns:
         By index, from 0, in the order of the steps.
-
-    Example:
-        >>> from resilisim.workflows.references import undone_steps
-        >>> undone_steps([{"source": "result of step 3"}, {"source": "result of step 1"}, None])
-        {0: "'source' refers to step 3, which comes later", 1: "'source' refers to step 1, which is not done"}
     """
     undone: dict[int, str] = {}
     for index, values in enumerate(parameters):
@@ -134,11 +118,6 @@ def mended_references(
         parameters: Of each step; None for none.
         tools: Of each step.
         data: As in `argument_references`.
-
-    Example:
-        >>> from resilisim.workflows.references import mended_references
-        >>> mended_references([None, {"source": "result of step 7"}], ["network_fetcher", "data_processing_parser"])
-        [None, {'source': 'result of network_fetcher'}]
     """
     mended = list(parameters)
     for index, values in enumerate(parameters):
@@ -162,15 +141,7 @@ def texts_of(task: Task) -> tuple[str, ...]:
 
 
 def by_number(workflow: Workflow) -> Workflow:
-    """Return a workflow whose parameters refer to earlier steps by number where they did so by the tool's name.
-
-    Example:
-        >>> from resilisim.workflows import Step, Workflow
-        >>> from resilisim.workflows.references import by_number
-        >>> steps = (Step("network_fetcher"), Step("data_processing_parser", {"source": "result of network_fetcher"}))
-        >>> by_number(Workflow("task_1", steps, "mine", 1.0)).steps[1].parameters
-        {'source': 'result of step 1'}
-    """
+    """Return a workflow whose parameters refer to earlier steps by number where they did so by the tool's name."""
     numbered = numbered_parameters(workflow.tools, [step.parameters for step in workflow.steps], is_later_named=False)
     pairs = zip(workflow.steps, numbered, strict=True)
     steps = [step if values == step.parameters else replace(step, parameters=values) for step, values in pairs]
@@ -209,11 +180,6 @@ def rewritten(value: Any, write: Callable[[ArgumentReference, bool], str], data:
         value: A parameter's value.
         write: What to write for a reference, told whether it stands for an object.
         data: As in `argument_references`.
-
-    Example:
-        >>> from resilisim.workflows.references import rewritten
-        >>> rewritten({"rows": [{"result_of": "step 2"}]}, lambda reference, as_object: f"${reference.number}")
-        {'rows': ['$2']}
     """
     if isinstance(value, str):
 

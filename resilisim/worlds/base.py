@@ -390,11 +390,6 @@ def rules_of(name: str) -> Mapping[str, int]:
 
     Raises:
         InvalidInputError: There is no such world.
-
-    Example:
-        >>> from resilisim.worlds.base import rules_of
-        >>> rules_of("pages-v1")["max_turns"]
-        100
     """
     rules: Mapping[str, int] = getattr(load_world(name), "rules", {})
     return rules

@@ -65,15 +65,6 @@ class Judging:
 
     Raises:
         ExactLimitError: As an episode begins whose task is too large to be solved exactly.
-
-    Example:
-        >>> from resilisim.envs import ConversationEnv, Session
-        >>> from resilisim.evaluation.episode.play import Judging
-        >>> from resilisim.tasks import find_task
-        >>> judging = Judging()
-        >>> session = Session(ConversationEnv(), find_task("task_c64444cae27fab46"), "optimal", 4, observers=[judging])
-        >>> session.send("<finish/>").ended, judging.record("nobody")["regret"] > 0.0
-        (True, True)
     """
 
     def __init__(self) -> None:

@@ -115,13 +115,6 @@ class Gate:
         margin: What the candidate may be worse by, as a share.
         alpha: The chance that any verdict is wrong, at whatever time one looks.
         notes: What else there is to know.
-
-    Example:
-        >>> from resilisim.evaluation import evaluate, gate_runs
-        >>> best, worst = (evaluate(name, 20, "optimal", seeds=4) for name in ("exact-optimum", "random"))
-        >>> gate = gate_runs(best.directory, worst.directory)
-        >>> gate.verdict, gate.exit_code
-        ('worse', 1)
     """
 
     rows: tuple[GateRow, ...]

@@ -55,16 +55,6 @@ def plan_gate(
 
     Raises:
         InvalidInputError: A difference is out of range.
-
-    Example:
-        >>> import numpy as np
-        >>> from resilisim.evaluation.table.gate_plan import plan_gate
-        >>> from resilisim.statistics.sequential import Measure
-        >>> plans = plan_gate([Measure(np.zeros(50), 1.0)], [0.22])
-        >>> [(plan.difference, plan.verdict) for plan in plans]
-        [(0.22, 'worse'), (0.0, 'not worse')]
-        >>> 20 < plans[0].half < 80
-        True
     """
     generator = np.random.Generator(np.random.Philox(0))
     plans = []

@@ -476,11 +476,6 @@ def summary_table(rows: Sequence[GroupSummary]) -> Table:
 
     Narrow terminals do without V*, if the ceiling is another number, then without luck-adjusted success, the number of
     episodes and losses: what does not fit is left out, never cut. The share of the ceiling always stands there.
-
-    Example:
-        >>> from resilisim.evaluation import evaluate
-        >>> str(evaluate("random", 2).table()).split()[:3]
-        ['policy', 'prompt', 'episodes']
     """
     # V* stands beside the ceiling where there is room, and alone where it is the ceiling of every row.
     searching = any(row.ceiling_name == "optimum_after_searches" for row in rows)

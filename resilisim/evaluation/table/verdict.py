@@ -24,17 +24,6 @@ def difference_sentence(
         high: The most; NaN for both where there is no interval.
         margin: By how much the one may be worse; 0 asks for no such thing.
         is_exact: Whether there is no chance in it.
-
-    Example:
-        >>> from resilisim.evaluation.table.verdict import difference_sentence
-        >>> difference_sentence("careful", "hasty", 0.119, 0.04, 0.198)
-        'careful is better than hasty by 11.9 points [4.0, 19.8]'
-        >>> difference_sentence("hasty", "careful", -0.01, -0.04, 0.02)
-        'no difference is shown between hasty and careful: -1.0 points [-4.0, +2.0]'
-        >>> difference_sentence("hasty", "careful", -0.01, -0.04, 0.02, margin=0.05)
-        'hasty is not worse than careful by more than 5 points: -1.0 points [-4.0, +2.0]'
-        >>> difference_sentence("hasty", "careful", -0.041, -0.041, -0.041, is_exact=True)
-        'hasty is worse than careful by 4.1 points, exactly'
     """
     if math.isnan(low) or math.isnan(high):
         return f"nothing can be said about {one} and {other} yet: {_signed(difference)} points, without an interval"

@@ -99,13 +99,6 @@ def faults_of(traces: Sequence[Trace], once: Collection[str] = ()) -> Faults:
     Args:
         traces: The traces.
         once: Names of the tools that must not run twice.
-
-    Example:
-        >>> from resilisim.injection.traces.faults import faults_of
-        >>> from resilisim.injection.traces.traced import Trace, TracedCall
-        >>> calls = [TracedCall("find", {"id": "x"}, "INVALID_INPUT", "no number"), TracedCall("find", {"id": "x"})]
-        >>> [(fault.kind, fault.call) for fault in faults_of([Trace("log", calls)]).agent]
-        [('repeated_invalid_call', 2)]
     """
     faults = Faults(len(traces), sum(len(trace.calls) for trace in traces))
     for number, trace in enumerate(traces):

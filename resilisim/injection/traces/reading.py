@@ -63,16 +63,6 @@ def read_traces(files: Sequence[Path], read: Callable[[], None] = lambda: None) 
 
     Raises:
         InvalidInputError: One of them holds none, or cannot be read; the line says which.
-
-    Example:
-        >>> import json, pathlib, tempfile
-        >>> from resilisim.injection.traces.reading import read_traces
-        >>> file = pathlib.Path(tempfile.mkdtemp(), "calls.jsonl")
-        >>> lines = [{"run": 1, "tool": "pay", "ok": False, "error": "TIMEOUT"}, {"run": 1, "tool": "pay", "ok": True}]
-        >>> file.write_text("\n".join(map(json.dumps, lines))) > 0
-        True
-        >>> [(call.tool, call.error, call.kind) for call in read_traces([file])[0].calls]
-        [('pay', 'TIMEOUT', 'lost'), ('pay', None, None)]
     """
     traces: list[Trace] = []
     num_calls = 0

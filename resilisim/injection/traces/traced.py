@@ -100,13 +100,7 @@ class Trace:
 
 
 def kind_of_failure(code: str, words: str) -> FailureKind:
-    """Return what a failure asks of whoever made the call, by its code and its words.
-
-    Example:
-        >>> from resilisim.injection.traces.traced import kind_of_failure
-        >>> kind_of_failure("429", "Too many requests"), kind_of_failure("TimeoutError", ""), kind_of_failure("E7", "")
-        ('wait', 'lost', 'other')
-    """
+    """Return what a failure asks of whoever made the call, by its code and its words."""
     for text in (code, words):
         spaced = text.replace("_", " ")
         for kind, pattern in _KINDS:
@@ -116,13 +110,7 @@ def kind_of_failure(code: str, words: str) -> FailureKind:
 
 
 def seconds_to_wait(words: str) -> float | None:
-    """Return for how long a failure asks to wait, in seconds; None if it does not say.
-
-    Example:
-        >>> from resilisim.injection.traces.traced import seconds_to_wait
-        >>> seconds_to_wait("Rate limit reached, try again in 250 ms"), seconds_to_wait("Retry-After: 7")
-        (0.25, 7.0)
-    """
+    """Return for how long a failure asks to wait, in seconds; None if it does not say."""
     match = _WAIT.search(words)
     if match is None:
         return None

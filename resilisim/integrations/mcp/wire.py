@@ -59,13 +59,7 @@ Read: TypeAlias = "JSONRPCMessage | Unreadable"
 
 
 def read_messages(text: str | bytes) -> list[Read]:
-    """Return the messages of a text: one, several in a batch, or none in an empty line.
-
-    Example:
-        >>> from resilisim.integrations.mcp.wire import read_messages
-        >>> read_messages('{"jsonrpc": "2.0", "id": 3, "result": null}')[0].words
-        'result is null: expected an object: {"jsonrpc": "2.0", "id": 3, "result": null}'
-    """
+    """Return the messages of a text: one, several in a batch, or none in an empty line."""
     text = text if isinstance(text, str) else text.decode("utf-8", "replace")
     if not text.strip():
         return []

@@ -140,11 +140,5 @@ class Calibration:
 
 
 def without_theta(agent: str) -> str:
-    """Return the name of an agent without the option `theta`.
-
-    Example:
-        >>> from resilisim.reporting.papers.calibration import without_theta
-        >>> [without_theta(name) for name in ("kpi-chain[theta=0.5]", "kpi-chain[memory=false,theta=0.5]", "kpi-chain")]
-        ['kpi-chain', 'kpi-chain[memory=false]', 'kpi-chain']
-    """
+    """Return the name of an agent without the option `theta`."""
     return _THETA.sub("", agent).replace(",]", "]").removesuffix("[]")

@@ -58,13 +58,6 @@ class ViewServer(ThreadingHTTPServer):
     Raises:
         StoreError: It is no folder.
         InvalidInputError: The port cannot be had.
-
-    Example:
-        >>> import tempfile
-        >>> from resilisim.reporting.view.server import ViewServer
-        >>> with tempfile.TemporaryDirectory() as folder, ViewServer(folder, port=0) as server:
-        ...     server.url.startswith("http://127.0.0.1:")
-        True
     """
 
     daemon_threads = True

@@ -295,13 +295,6 @@ class TabulatedOptimum(Optimum):
     Attributes:
         arena: The tools that the table tells apart.
         values: float64 `arena.table_shape`, see `solve_values`.
-
-    Example:
-        >>> from resilisim import default_library
-        >>> from resilisim.simulator import build_problem
-        >>> from resilisim.simulator.exact.optimum import tabulate
-        >>> tabulate(build_problem(default_library(), ["network_fetcher"])).gap
-        0.0
     """
 
     arena: Arena
@@ -338,16 +331,6 @@ class SearchedOptimum(Optimum):
 
     Attributes:
         search: What finds and keeps them.
-
-    Example:
-        >>> from resilisim import default_library
-        >>> from resilisim.simulator import build_problem, start_state
-        >>> from resilisim.simulator.exact.optimum import SearchedOptimum
-        >>> from resilisim.simulator.exact.search import Search
-        >>> problem = build_problem(default_library(), ["file_operations_reader"])
-        >>> search = Search(problem)
-        >>> round(SearchedOptimum(problem, 0.0, search.breakers, search).value(start_state(problem)), 6)
-        0.996096
     """
 
     search: Search

@@ -51,15 +51,6 @@ class ProgramValues(Values):
 
     Raises:
         ExactLimitError: The table of values would be too large.
-
-    Example:
-        >>> from resilisim import default_library
-        >>> from resilisim.simulator import EndRules, Goal, build_problem, start_state
-        >>> from resilisim.simulator.exact import solve
-        >>> goal = Goal(("network_fetcher",), program=("network_fetcher", "network_fetcher"))
-        >>> problem = build_problem(default_library(), goal, rules=EndRules(max_turns=2))
-        >>> round(solve(problem).value(start_state(problem)), 6)  # 0.8 * 0.8
-        0.64
     """
 
     is_ceiling: ClassVar[bool] = False

@@ -63,13 +63,6 @@ class Search:
 
     Raises:
         ExactLimitError: There are too many turns.
-
-    Example:
-        >>> from resilisim import default_library
-        >>> from resilisim.simulator import build_problem, start_state
-        >>> problem = build_problem(default_library(), ["file_operations_reader"])
-        >>> round(Search(problem).value(start_state(problem)), 6)
-        0.996096
     """
 
     def __init__(self, problem: Problem) -> None:

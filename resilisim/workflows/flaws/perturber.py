@@ -396,14 +396,6 @@ class Program:
         original: The workflow as it is.
         workflow: The same, each later call of a tool under the tool's name with a number.
         library: A library in which these are tools.
-
-    Example:
-        >>> from resilisim import default_library
-        >>> from resilisim.workflows import Step, Workflow
-        >>> from resilisim.workflows.flaws.perturber import Program
-        >>> steps = (Step("network_fetcher"), Step("network_fetcher"))
-        >>> Program.of(Workflow("task_1", steps, "mine", 1.0), default_library()).workflow.tools
-        ('network_fetcher', 'network_fetcher.2')
     """
 
     original: Workflow

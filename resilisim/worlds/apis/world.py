@@ -42,12 +42,6 @@ class ApiWorld:
 
     Args:
         mode: "" for a twin without faults, "faults" for one with those of table 16, "live" for the real hosts.
-
-    Example:
-        >>> from resilisim.worlds import load_world
-        >>> world = load_world("apis-v1")
-        >>> [task.task_type for task in world.tasks()][0], len(world.library)
-        ('content_creation', 23)
     """
 
     def __init__(self, mode: str = "") -> None:
@@ -151,16 +145,6 @@ def grade_flow(task: Task, answer: str | None, calls: Sequence[DoneCall]) -> Gra
     Returns:
         correct: every step was done, and the answer holds every value. The score is half the share of steps that take a
         value from an earlier one and were done, half the share of values that the answer holds.
-
-    Example:
-        >>> from resilisim.worlds import load_world
-        >>> from resilisim.worlds.base import DoneCall
-        >>> from resilisim.worlds.apis.world import grade_flow
-        >>> task = next(task for task in load_world("apis-v1").tasks() if task.task_type == "reading_tip")
-        >>> calls = [DoneCall("word_fetcher", {}, {"word": "tide"})]
-        >>> calls += [DoneCall("book_finder", {"query": "sea"}, {"title": "Sea", "author_key": "OL1A"})]
-        >>> grade_flow(task, "tide", calls).to_mapping()["criteria"]
-        {'passed_on': 0.0, 'in_answer': 0.25}
     """
     steps = reference_calls(task)
     results: defaultdict[str, list[Mapping[str, Any]]] = defaultdict(list)

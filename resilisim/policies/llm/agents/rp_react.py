@@ -121,12 +121,6 @@ class RPReAct(LlmPolicy[RPReActOptions]):
     outputs of tools are stored in variables that live for the whole task; executor and planner see their beginning.
     `tools` are those that its episodes offer, by which the options that name some are checked; those of the `library`
     that stands behind them can be named, too.
-
-    Example:
-        >>> from resilisim.chat import ScriptedChatModel
-        >>> policy = RPReAct(models=ScriptedChatModel([]), executors="search:tool_search+tool_info;run:tool_call")
-        >>> policy.components
-        ('planner', 'executor')
     """
 
     name = "rp-react"
