@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from types import TracebackType
@@ -49,26 +50,30 @@ class McpToolbox:
 
     @classmethod
     def of_command(
-        cls, command: str, *arguments: str, env: Mapping[str, str] | None = None, timeout_seconds: float = 60.0
+        cls,
+        command: str,
+        *arguments: str,
+        env: Mapping[str, str] | None = None,
+        cwd: str | None = None,
+        timeout_seconds: float = 60.0,
     ) -> McpToolbox:
         """Return the tools of a server that is started as a child process and spoken to over its standard streams.
 
         Of environment variables it has a few harmless ones and those in `env`; it inherits no others.
         """
-        parameters = _package().StdioServerParameters(
-            command=command, args=list(arguments), env=None if env is None else dict(env)
-        )
-        return cls(parameters, timeout_seconds=timeout_seconds)
+        stdio: Any = import_extra("mcp.client.stdio", "tools of an MCP server need", "mcp")
+        variables = None if env is None else dict(env)
+        parameters = stdio.StdioServerParameters(command=command, args=list(arguments), env=variables, cwd=cwd)
+        return cls(stdio.stdio_client(parameters, errlog=_own_stderr()), timeout_seconds=timeout_seconds)
 
     @classmethod
     def of_url(cls, url: str, *, headers: Mapping[str, str] | None = None, timeout_seconds: float = 60.0) -> McpToolbox:
         """Return the tools of a server that listens at a URL (streamable HTTP), with headers for each request."""
-        package, http = _package(), import_extra("httpx2", "tools of an MCP server need", "mcp")
-        client = http.AsyncClient(headers=dict(headers or {}), timeout=timeout_seconds)
-        return cls(
-            package.client.streamable_http.streamable_http_client(url, http_client=client),
-            timeout_seconds=timeout_seconds,
-        )
+        transport: Any = import_extra("mcp.client.streamable_http", "tools of an MCP server need", "mcp")
+        http: Any = import_extra("httpx2", "tools of an MCP server need", "mcp")
+        # How long an answer may take is up to the client of the protocol.
+        client = http.AsyncClient(headers=dict(headers or {}), timeout=http.Timeout(timeout_seconds, read=None))
+        return cls(transport.streamable_http_client(url, http_client=client), timeout_seconds=timeout_seconds)
 
     @property
     def definitions(self) -> tuple[dict[str, Any], ...]:
@@ -143,6 +148,15 @@ class McpToolbox:
 
 def _package() -> Any:
     return import_extra("mcp", "tools of an MCP server need", "mcp")
+
+
+def _own_stderr() -> Any:
+    """Return where servers write what they have to say besides: something that a process can write to."""
+    try:
+        sys.stderr.fileno()
+    except (OSError, ValueError):
+        return sys.__stderr__
+    return sys.stderr
 
 
 def _text_of(result: Any) -> str:

@@ -6,7 +6,6 @@ import asyncio
 import inspect
 import os
 import re
-import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping
@@ -18,7 +17,7 @@ from typing import Any, ClassVar, Final, Self, TypeVar
 
 from resilisim.envs.reply import CallResult
 from resilisim.envs.session import ToolFailed
-from resilisim.errors import InvalidInputError, import_extra
+from resilisim.errors import InvalidInputError
 from resilisim.inputs import read_json, read_text, validated
 from resilisim.integrations.mcp.client import McpToolbox
 from resilisim.policies.llm.tools import ToolSpec
@@ -43,29 +42,12 @@ class ConfiguredServer:
 
     def toolbox(self) -> McpToolbox:
         """Return its tools, not connected yet."""
-        stdio: Any = import_extra("mcp.client.stdio", "tools of an MCP server need", "mcp")
         if self.command is not None:
             env = {name: filled(value, name) for name, value in self.env.items()}
             args = [filled(each, "args") for each in self.args]
-            parameters = stdio.StdioServerParameters(command=self.command, args=args, env=env, cwd=self.cwd)
-            return McpToolbox(stdio.stdio_client(parameters, errlog=_own_stderr()))
-        url = filled(self.url or "", "url")
-        if not self.headers:
-            return McpToolbox(url)
-        http: Any = import_extra("mcp.client.streamable_http", "tools of an MCP server need", "mcp")
-        httpx: Any = import_extra("httpx2", "tools of an MCP server need", "mcp")
+            return McpToolbox.of_command(self.command, *args, env=env, cwd=self.cwd)
         headers = {name: filled(value, name) for name, value in self.headers.items()}
-        client = httpx.AsyncClient(headers=headers, timeout=httpx.Timeout(30.0, read=None))
-        return McpToolbox(http.streamable_http_client(url, http_client=client))
-
-
-def _own_stderr() -> Any:
-    """Return where servers write what they have to say besides: something that a process can write to."""
-    try:
-        sys.stderr.fileno()
-    except (OSError, ValueError):
-        return sys.__stderr__
-    return sys.stderr
+        return McpToolbox.of_url(filled(self.url or "", "url"), headers=headers)
 
 
 def filled(text: str, where: str) -> str:
