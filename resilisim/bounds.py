@@ -26,6 +26,7 @@ CountOrNone = Annotated[int, Ge(0), Le(MAX_COUNT)]  # 0 for none, or for all
 Workers = Annotated[int, Ge(1), Le(MAX_WORKERS)]
 Turns = Annotated[int, Ge(1), Le(MAX_TURNS)]
 Share = Annotated[float, Ge(0.0), Le(1.0)]
+Temperature = Annotated[float, Ge(0.0), Le(2.0)]  # at which a model's replies are sampled
 Port = Annotated[int, Ge(0), Le(65_535)]
 Seconds = Annotated[float, Ge(0.001)]
 Speed = Annotated[float, Ge(0.01), Le(10_000)]  # how much faster than real hosts' the clock of their twin runs

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final
 
 from annotated_types import Ge, Gt, Le
 
-from resilisim.bounds import checked
+from resilisim.bounds import Temperature, checked
 from resilisim.chat.types import ChatRequest
 from resilisim.errors import InvalidInputError, unknown_name
 from resilisim.provenance import canonical_json
@@ -26,7 +26,7 @@ DEFAULT_ROLE = "default"
 
 # What a request has by itself; of these the model's own default can be asked for ("none").
 _OWN: Final[Mapping[str, Any]] = {
-    "temperature": Annotated[float, Ge(0.0), Le(2.0)],
+    "temperature": Temperature,
     "top_p": Annotated[float, Gt(0.0), Le(1.0)],
     "max_tokens": Annotated[int, Ge(1)],
     "seed": Annotated[int, Ge(0), Le(2**63 - 1)],

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from resilisim.errors import InvalidInputError
+from resilisim.errors import check_number
 from resilisim.evaluation.table.gate import ALPHA, MARGIN
 from resilisim.statistics.estimates import FloatArray
 from resilisim.statistics.sequential import Measure, terms_until_told
@@ -59,8 +59,7 @@ def plan_gate(
     generator = np.random.Generator(np.random.Philox(0))
     plans = []
     for difference in differences:
-        if not 0.0 < difference < 1.0:
-            raise InvalidInputError(f"difference is {difference:g}: expected a share above 0 and below 1")
+        check_number("difference", difference, above=0.0, below=1.0)
         pool = _with_mean(pilot, -difference, generator)
         plans.append(PlannedGate(difference, "worse", *_pairs_needed(pool, 0.0, alpha, generator)))
     if margin > 0.0:

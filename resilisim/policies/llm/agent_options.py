@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Annotated, Any, Final, TypeVar
 
-from annotated_types import Ge, Le
+from annotated_types import Ge
 
-from resilisim.bounds import Share
+from resilisim.bounds import Share, Temperature
 from resilisim.errors import InvalidInputError, shown_value, unknown_name
 from resilisim.options import OptionField, option, options_of
 
@@ -62,9 +62,7 @@ class AgentOptions:
     max_tokens: Annotated[int, Ge(1)] | None = option(
         None, "longest reply in tokens, thoughts included; none leaves it to the model"
     )
-    temperature: Annotated[float, Ge(0.0), Le(2.0)] | None = option(
-        0.0, "sampling temperature; none leaves it to the model"
-    )
+    temperature: Temperature | None = option(0.0, "sampling temperature; none leaves it to the model")
     top_p: Share | None = option(None, "nucleus sampling; none leaves it to the model")
     model_options: str = option(
         "", "fields of requests, over those of --model-option: planner.temperature=0;reasoning_effort=high"

@@ -16,11 +16,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Annotated, Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
-from annotated_types import Ge, Le
-
-from resilisim.bounds import Count, CountOrNone, Seed
+from resilisim.bounds import Count, CountOrNone, Seed, Temperature, checked
 from resilisim.chat import ChatMessage, ChatModel, ChatReply, ChatRequest, RequestRefusedError, TokenUsage
 from resilisim.chat.checked_answers import LONGEST_REPEATED_ANSWER, Refusal, ask_until_usable, correction
 from resilisim.chat.types import estimated_prompt_tokens
@@ -65,7 +63,7 @@ class EnhancementMode(Protocol):
 class EnhancementOptions:
     """How a model is asked."""
 
-    temperature: Annotated[float, Ge(0.0), Le(2.0)] | None = option(None, "The model's own if left out.")
+    temperature: Temperature | None = option(None, "The model's own if left out.")
     max_tokens: Count = option(DEFAULT_MAX_TOKENS, "Longest answer in tokens.")
     seed: Seed | None = option(None, "Sent to the model; another one asks anew instead of taking cached answers.")
     re_asks: CountOrNone = option(1, "How often an unusable answer is sent back with the reason.")
@@ -265,10 +263,8 @@ def enhance_tasks(
         InvalidInputError: An argument is out of range, or the endpoint refuses key, model or address.
         InfrastructureError: The endpoint is down.
     """
-    if concurrency < 1:
-        raise InvalidInputError(f"concurrency {concurrency!r}: expected 1 or more")
-    if give_up_after < 0:
-        raise InvalidInputError(f"give_up_after {give_up_after!r}: expected 0 or more")
+    concurrency = checked(Count, "concurrency", concurrency)
+    give_up_after = checked(CountOrNone, "give_up_after", give_up_after)
     stream = in_order(enhancer.enhance, tasks, concurrency, WINDOW_PER_SLOT * concurrency)
     results = driven(stream, enhancer.aclose)
     try:

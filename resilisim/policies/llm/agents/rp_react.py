@@ -8,9 +8,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Annotated, Any, Final
 
-from annotated_types import Ge, Le
+from annotated_types import Ge
 
-from resilisim.bounds import Share
+from resilisim.bounds import Share, Temperature
 from resilisim.chat import ChatMessage, ChatModel, ChatReply
 from resilisim.chat.json_answers import LONGEST_READ
 from resilisim.chat.middleware import PriceTable
@@ -87,9 +87,7 @@ CODE: Final = "code"  # the parameter of tools that run code themselves, which c
 class RPReActOptions(AgentOptions):
     """Options of RP-ReAct."""
 
-    temperature: Annotated[float, Ge(0.0), Le(2.0)] | None = option(
-        0.6, "sampling temperature; none leaves it to the model"
-    )
+    temperature: Temperature | None = option(0.6, "sampling temperature; none leaves it to the model")
     top_p: Share | None = option(1.0, "nucleus sampling; none leaves it to the model")
     steps: Annotated[int, Ge(1)] = option(10, "replies of the planner")
     first_plan: str = first_plan_option()
