@@ -18,40 +18,37 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-import pydantic_core
 import yaml
 
-from resilisim.errors import InvalidInputError
 from resilisim.policies.llm.templates import packaged_prompts
 from resilisim.policies.registry import BUILT_IN_POLICIES, LLM_POLICIES
 from resilisim.seeding import Draws
-from resilisim.tasks import Task
 from resilisim.workflows.templating import escape_text
 from resilisim.worlds import World, load_world
-from resilisim.worlds.base import ReferenceCall, called, reference_calls, resolve_parameters
 from tests.chat.loopback import Answer, LoopbackServer, Seen, completion
 from tests.doubles.reading import SURE, Reader
+from tests.doubles.world_solutions import (
+    REFERENCE,
+    UNKNOWN,
+    AtPath,
+    Missing,
+    Solution,
+    Words,
+    as_code,
+    as_text,
+    computed,
+    filled,
+    words_of,
+)
 
-UNKNOWN = "unknown"
 _LONG = 11_000  # characters of an output of which KPI-Chain's extractor sees pieces
-_REFERENCE = re.compile(r"\$\{([^{}]+)\}")
 _ORDER = re.compile(r"## Work order\n\n(.*?)\n\n## ", re.DOTALL)
 _QUOTED = re.compile("«(.+?)»", re.DOTALL)
 _CALLS = re.compile(r"Calls (\d+) to (\d+)")
 _STORED = re.compile(r"in the variable (output_\d+)")
 _COMPONENTS = ("system", "planner", "replanner", "executor", "extractor", "reasoner", "evaluator", "reflector")
-# What formulas of Calculate mean in Python.
-_FUNCTIONS = """\
-def listed(values): return values[0] if len(values) == 1 and isinstance(values[0], list) else list(values)
-def mean(*values): return sum(listed(values)) / len(listed(values))
-def count(*values): return len(listed(values))
-def median(*values):
-    ordered = sorted(listed(values)); middle = len(ordered) // 2
-    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
-"""
 # What finds a sentence on a page by how it begins and ends.
 _LOOK = """\
 def look(found, start, end, length):
@@ -64,211 +61,6 @@ def look(found, start, end, length):
             place = text.find(start, place + 1)
 """
 _COMPUTES = ("Calculate", "PythonInterpreter")  # what can as well be done in an agent's own Python
-
-
-@dataclass(frozen=True, slots=True)
-class AtPath:
-    """A value that stands at a path of an output, "rows.0.7"."""
-
-    path: str
-
-    def read(self, text: str) -> Any:
-        """Return the value as a shown output has it; None if what is shown does not hold it, or only a part."""
-        try:
-            shown, whole = json.loads(text), True
-        except ValueError:
-            whole = False
-        try:
-            shown = shown if whole else pydantic_core.from_json(text, allow_partial=True)
-            value = resolve_parameters({"it": f"${{it.{self.path}}}"}, {"it": shown})["it"]
-        except (ValueError, InvalidInputError):
-            return None
-        return value if whole or not isinstance(value, list | dict) else None
-
-    def code(self, variable: str) -> str:
-        """Return Python for the value, the output being a variable."""
-        return variable + "".join(f"[{int(part) if part.isdigit() else part!r}]" for part in self.path.split("."))
-
-
-@dataclass(frozen=True, slots=True)
-class Words:
-    """Words that stand on a page: a sentence that says what is asked, or the title of a page to look at next."""
-
-    words: str
-
-    def read(self, text: str) -> Any:
-        """Return the words if they stand in what is shown."""
-        return self.words if self.words in text or json.dumps(self.words, ensure_ascii=False)[1:-1] in text else None
-
-    def code(self, variable: str) -> str:
-        """Return Python that finds the words by how they begin and end."""
-        return f"look({variable}, {self.words[:24]!r}, {self.words[-16:]!r}, {len(self.words)})"
-
-
-class Solution:
-    """How a question is answered: its calls, what to take from the output of each, and the answer from all that.
-
-    What is taken is known by names, "found.rows.0.7" or "2.sentence_1".
-    """
-
-    def __init__(self, world: World, task: Task) -> None:
-        self.world = world
-        self.task = task
-        self.question = _words_of(task.description)
-        self.calls = reference_calls(task)
-
-    @functools.cached_property
-    def outputs(self) -> tuple[Mapping[str, Any], ...]:
-        """What the calls return, by which plans are made; answers never come from here."""
-        workspace, outputs = self.world.open(self.task, 0), []
-        results: dict[str, Any] = {}
-        try:
-            for call in self.calls:
-                outputs.append(called(workspace, call.tool, resolve_parameters(call.parameters, results)))
-                results[call.save or ""] = outputs[-1]
-        finally:
-            workspace.close()
-        return tuple(outputs)
-
-    @functools.cached_property
-    def programs(self) -> tuple[ReferenceCall, ...]:
-        """The calls; a page whose title an earlier one tells is searched for by what was found."""
-        told = {name.split(".", 1)[1]: name for taken in self.wanted for name in taken}
-        return tuple(
-            ReferenceCall(call.tool, {"query": f"${{{told[f'page_{place}']}}}"}) if f"page_{place}" in told else call
-            for place, call in enumerate(self.calls)
-        )
-
-    @functools.cached_property
-    def wanted(self) -> tuple[dict[str, AtPath | Words], ...]:
-        """What to take from the output of each call, by name."""
-        evidence = self.task.metadata.get("evidence")
-        if evidence is None:
-            used = json.dumps([self.answer_from["value"], *(call.parameters for call in self.calls)])
-            names = dict.fromkeys(_REFERENCE.findall(used))
-            return tuple(
-                {name: AtPath(name.split(".", 1)[1]) for name in names if call.save and name.split(".")[0] == call.save}
-                for call in self.calls
-            )
-        taken: list[dict[str, AtPath | Words]] = [
-            {f"{place}.sentence_{number}": Words(sentence) for number, sentence in enumerate(sentences)}
-            for place, sentences in enumerate(evidence)
-        ]
-        for place, call in enumerate(self.calls):
-            title = Words(call.parameters["query"])
-            if title.read(self.task.description) is None:
-                first = next(n for n, output in enumerate(self.outputs) if title.read(json.dumps(output)) is not None)
-                taken[first][f"{first}.page_{place}"] = title
-        return tuple(taken)
-
-    @functools.cached_property
-    def groups(self) -> tuple[tuple[int, int], ...]:
-        """Calls that belong together, first and last: a list goes from one to the other without being told."""
-        groups: list[tuple[int, int]] = []
-        for place, call in enumerate(self.programs):
-            first = place
-            for name in _REFERENCE.findall(json.dumps(call.parameters)):
-                source = self.source(name)
-                if isinstance(self.value(name), list):
-                    first = min(first, source)
-            while groups and groups[-1][1] >= first:
-                first = min(first, groups.pop()[0])
-            groups.append((first, place))
-        return tuple(groups)
-
-    def source(self, name: str) -> int:
-        """Return the place of the call that a value is taken from."""
-        return next(place for place, taken in enumerate(self.wanted) if name in taken)
-
-    def value(self, name: str) -> Any:
-        """Return what a value will be, by which plans are made."""
-        place = self.source(name)
-        return self.wanted[place][name].read(json.dumps(self.outputs[place], ensure_ascii=False))
-
-    @property
-    def evidence(self) -> list[str]:
-        """Names of the values that the answer rests on."""
-        if "evidence" in self.task.metadata:
-            return [name for taken in self.wanted for name in taken if ".sentence_" in name]
-        return _REFERENCE.findall(self.answer_from["value"])
-
-    @property
-    def answer_from(self) -> Mapping[str, Any]:
-        """How the answer is made of values; of a world that cannot know it beforehand the answer itself says so."""
-        told = self.task.metadata
-        return {"value": told["answers"][0], "pattern": None, **told.get("answer_from", {})}
-
-    def answer(self, values: Mapping[str, Any]) -> str:
-        """Return the answer that follows from values, UNKNOWN if some are missing that it rests on."""
-        if any(values.get(name) is None for name in self.evidence):
-            return UNKNOWN
-        if "evidence" in self.task.metadata:
-            wrong = [
-                values[name] for name in self.evidence if values[name] != self.wanted[self.source(name)][name].words
-            ]
-            return str(wrong[0] if wrong else self.task.metadata["answers"][0])
-        source = self.answer_from
-        text = _as_text(filled(source["value"], values))
-        found = re.search(source["pattern"], text) if source["pattern"] else None
-        return text.strip() if not source["pattern"] else found[1] if found else UNKNOWN
-
-    def take(self, place: int, shown: str, reader: Reader) -> dict[str, Any]:
-        """Return what a call's shown output gives."""
-        found = {name: reader.read(name, one, shown)[0] for name, one in self.wanted[place].items()}
-        return {name: value for name, value in found.items() if value is not None}
-
-
-class _Missing(Exception):
-    """A value is not there that a call needs."""
-
-
-def filled(template: Any, values: Mapping[str, Any]) -> Any:
-    """Return parameters of a call with values in their places."""
-    if isinstance(template, Mapping):
-        return {name: filled(value, values) for name, value in template.items()}
-    if isinstance(template, list):
-        return [filled(item, values) for item in template]
-    if not isinstance(template, str):
-        return template
-    if any(values.get(name) is None for name in _REFERENCE.findall(template)):
-        raise _Missing(template)
-    whole = _REFERENCE.fullmatch(template)
-    return values[whole[1]] if whole else _REFERENCE.sub(lambda found: _as_text(values[found[1]]), template)
-
-
-def _as_text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
-def _as_code(template: Any, expressions: Mapping[str, str]) -> str:
-    """Return Python for parameters, names of values being expressions."""
-    if isinstance(template, Mapping):
-        return "{" + ", ".join(f"{name!r}: {_as_code(value, expressions)}" for name, value in template.items()) + "}"
-    if isinstance(template, list):
-        return f"[{', '.join(_as_code(item, expressions) for item in template)}]"
-    if not isinstance(template, str) or not _REFERENCE.search(template):
-        return repr(template)
-    whole = _REFERENCE.fullmatch(template)
-    if whole:
-        return expressions[whole[1]]
-    parts = _REFERENCE.split(template)
-    written = [repr(part) if n % 2 == 0 else f"as_text({expressions[part]})" for n, part in enumerate(parts)]
-    return " + ".join(part for part in written if part != "''")
-
-
-def _computed(call: ReferenceCall, expressions: Mapping[str, str]) -> str:
-    """Return Python that prints what Calculate or PythonInterpreter would bring."""
-    if call.tool == "Calculate":
-        formula = _REFERENCE.sub(lambda found: expressions[found[1]], call.parameters["formula"])
-        return f"{_FUNCTIONS}print({formula})"
-    given = call.parameters.get("variables", {})
-    return "".join(f"{name} = {_as_code(value, expressions)}\n" for name, value in given.items()) + str(
-        call.parameters["code"]
-    )
-
-
-def _words_of(text: str) -> str:
-    return " ".join(text.split())
 
 
 def _json_lines(text: str) -> Iterator[Mapping[str, Any]]:
@@ -314,7 +106,7 @@ class WorldModel:
             for task in world.tasks():
                 solution = Solution(world, task)
                 self._solutions[solution.question] = solution
-                self._solutions[_words_of(escape_text(task.description))] = solution
+                self._solutions[words_of(escape_text(task.description))] = solution
 
     def __call__(self, seen: Seen) -> Answer:
         """Answer a request."""
@@ -346,7 +138,7 @@ class WorldModel:
             quoted = _QUOTED.search(text)
         else:
             quoted = _ORDER.search("\n".join(message["content"] for message in messages[:2]))
-        return self._solutions[_words_of(quoted[1] if quoted else "")]
+        return self._solutions[words_of(quoted[1] if quoted else "")]
 
 
 def _usage(read: int, written: int) -> dict[str, int]:
@@ -435,7 +227,7 @@ class _Request:
             return "finish", {"answer": self.answer(values)}
         try:
             return calls[place].tool, filled(calls[place].parameters, values)
-        except _Missing:
+        except Missing:
             return "finish", {"answer": UNKNOWN}
 
     def loop(self) -> str:
@@ -460,7 +252,7 @@ class _Request:
         }
         if place < len(solution.calls):
             call = solution.programs[place]
-            given = ", ".join(f"{name}={_as_code(value, expressions)}" for name, value in call.parameters.items())
+            given = ", ".join(f"{name}={as_code(value, expressions)}" for name, value in call.parameters.items())
             shown = "".join(
                 f"print({expressions[name]})\n" for name in solution.evidence if name in solution.wanted[place]
             )
@@ -473,7 +265,7 @@ class _Request:
             code = f"finish({self.answer(values)!r})"
         else:
             source = solution.answer_from
-            code = f"text = as_text({_as_code(source['value'], expressions)})\n"
+            code = f"text = as_text({as_code(source['value'], expressions)})\n"
             code += f"found = re.search({source['pattern']!r}, text)\n" if source["pattern"] else ""
             code += f"finish({'found[1]' if source['pattern'] else 'text'})" if self.knows else f"finish({UNKNOWN!r})"
         return f"I go on with the next step.\n\n```python\n{code}\n```"
@@ -501,7 +293,7 @@ class _Request:
             }
             return _action("finish", {"answer": json.dumps({**known, **told}, ensure_ascii=False)})
         call = solution.programs[place]
-        names = _REFERENCE.findall(json.dumps(call.parameters))
+        names = REFERENCE.findall(json.dumps(call.parameters))
         away = [name for name in names if values.get(name) is None and f"({name})" in values]
         if away and call.tool in _COMPUTES:
             expressions = {
@@ -511,11 +303,11 @@ class _Request:
                 for name in names
             }
             result = next(iter(solution.wanted[place]))
-            return _action("python", {"code": _reported(_computed(call, expressions), result), "variables": [
+            return _action("python", {"code": _reported(computed(call, expressions), result), "variables": [
                 *dict.fromkeys(values[f"({name})"] for name in away)]})  # fmt: skip
         try:
             return _action(call.tool, filled(call.parameters, values))
-        except _Missing as missing:
+        except Missing as missing:
             return _action("finish", {"answer": f"I cannot say it: {missing} is not known."})
 
     def _is_needed(self, name: str, last: int) -> bool:
@@ -609,7 +401,7 @@ class _Request:
         if failed is not None and "was not found" in request.partition("## Feedback")[2]:
             # What was searched for may be wrong itself: it is read anew.
             names = (
-                _REFERENCE.findall(json.dumps(solution.programs[begin - 1].parameters))
+                REFERENCE.findall(json.dumps(solution.programs[begin - 1].parameters))
                 if begin <= len(solution.calls)
                 else []
             )
@@ -645,7 +437,7 @@ class _Request:
     def _chain_tasks(self, number: int, ids: Mapping[int, str]) -> list[dict[str, Any]]:
         """Return the task of a call; where references are whole outputs, behind those that pick out what it needs."""
         task, solution = self._chain_task(number, ids), self.solution
-        names = _REFERENCE.findall(json.dumps(solution.programs[number - 1].parameters))
+        names = REFERENCE.findall(json.dumps(solution.programs[number - 1].parameters))
         if not self._passes_outputs_on or not names:
             return [task]
         (name,) = names
@@ -673,7 +465,7 @@ class _Request:
             path, value = _first_scalar(solution.outputs[place])
             entities = [{"name": _entity(path), "type": _type_of(value), "description": f"what stands at {path}"}]
         tool, given = call.tool, call.parameters
-        names = _REFERENCE.findall(json.dumps(given))
+        names = REFERENCE.findall(json.dumps(given))
         if any(self._is_passed_over(name) for name in names):
             # Too long to be told: Python finds what the tool before it returned.
             expressions = {name: solution.wanted[solution.source(name)][name].code("last_result") for name in names}
@@ -682,7 +474,7 @@ class _Request:
             result, tool = _entity(next(iter(solution.wanted[place]))), "PythonInterpreter"
             entities = [{"name": result, "type": "string", "description": "what it prints"}]
             variables = {_entity(name): text for name, text in others.items()}
-            given = {"code": _computed(call, expressions), "variables": variables}
+            given = {"code": computed(call, expressions), "variables": variables}
         inputs = [self._input(name, value, ids) for name, value in given.items() if value != {}]
         task = _chain_task(ids[number], words, "Tool call", tool, inputs, entities)
         before = [ids[number - 1]] if number > 1 else []  # tools may go on from what the one before has done
@@ -714,7 +506,7 @@ class _Request:
         if not isinstance(value, str):
             return value
         place = self.solution.source
-        return _REFERENCE.sub(
+        return REFERENCE.sub(
             lambda found: f"<JSON_PATH>{ids[place(found[1]) + 1]}.{_entity(found[1])}</JSON_PATH>", value
         )
 
@@ -734,7 +526,7 @@ class _Request:
             value, sure[name] = self.reader.read(name, taken[name], shown)
             if value is None:  # Python has done what another tool was meant for
                 value = AtPath("output").read(shown)
-            found[name] = _as_text(value) if entity["type"] == "string" and value is not None else value
+            found[name] = as_text(value) if entity["type"] == "string" and value is not None else value
         confidence: Any = SURE if any(value is not None for value in found.values()) else 0.2
         if not self.reader.is_exact:
             confidence = sure

@@ -15,11 +15,12 @@ from resilisim.chat.json_answers import split_thoughts
 from resilisim.chat.openai import UnreadableAnswerError, read_reply
 from resilisim.chat.types import LONGEST_REPLY, MOST_TOKENS, ChatMessage, ChatRequest
 from resilisim.envs.protocol import call_ids, decode_native, read_native, read_text
-from resilisim.policies.llm.agents.code_act import read_proposal
+from resilisim.policies.llm.agents.code_act import Block, read_proposal
 from resilisim.policies.llm.agents.react import FINISH, kept_calls
 from resilisim.policies.llm.agents.rp_react import read_move
+from resilisim.policies.llm.agents.step_plan import StepPlan, read_step_plan
 from resilisim.policies.llm.conversation_toolbox import CONVERSATION_TOOLS
-from resilisim.policies.llm.reading import Action, Unreadable, read_action, read_arguments
+from resilisim.policies.llm.reading import Action, Unreadable, read_action, read_arguments, read_json
 from resilisim.tool_library import default_library
 from tests.guards import no_endless_work
 
@@ -43,52 +44,33 @@ MARKS = sorted(
 PIECES = [
     *MARKS,
     *(sample for form in FORMS for sample in form.samples),
-    *(
+    *[
         "<think>",
         "</think>",
         "[THINK]",
         "<finish/>",
         "<finish>",
         "</finish>",
-        "Action: ",
-        "Action Input:",
-        "\nObservation: ",
-    ),
-    *(
-        "```",
-        "```json\n",
-        "```tool_code\n",
-        "\n\n",
-        "\n",
-        " ",
-        "{",
-        "}",
-        "[",
-        "]",
-        "(",
-        ")",
-        '"',
-        "'",
-        "\\",
-        ":",
-        ",",
-        "\x00",
-    ),
-    *(
+        "<execute>",
+        "</execute>",
+        "<|begin_search_query|>",
+    ],
+    *[
+        "<tool_search>",
+        "</tool_search>",
+        "<tool_info>",
+        "<tool_call>",
+        "</tool_call>",
+        "tool_call",
+        "finish",
         "null",
         "NaN",
         "1e999",
-        "9" * 400,
-        "\ud800",
-        "\u2028",
-        "｜",
-        "▁",
-        READER,
-        "tool_call",
-        "finish",
-        "The task is complete.",
-    ),
-    *("<tool_search>", "</tool_search>", "<tool_info>", "<tool_call>", "</tool_call>", "<|begin_search_query|>"),
+    ],
+    *["```", "```json\n", "```tool_code\n", "```python\n", "{", "}", "[", "]", "(", ")", '"', "'", "\\", ":", ","],
+    *("\n\n", "\n", " ", "\x00", "\ud800", "\u2028", "｜", "▁", "9" * 400, READER, "The task is complete."),
+    *("Action: ", "Action: call {", "Action: call(", "Action: search[", "Action Input:", "\nObservation: ", "'\\x')"),
+    *('{"steps": [', "1. fetch {", "[{", "step_1}"),
 ]
 MIXTURES = st.lists(st.sampled_from(PIECES) | st.text(max_size=8), max_size=14).map("".join)
 
@@ -106,7 +88,10 @@ def check_all_readers(text):
     if isinstance(action, Action):
         json.dumps(action.arguments, ensure_ascii=False, allow_nan=False).encode()
     assert isinstance(read_arguments(text), dict | Unreadable)
-    read_proposal(text)
+    assert isinstance(read_json(text), dict | Unreadable)
+    assert isinstance(read_step_plan(text, TOOLS), StepPlan | Unreadable)
+    proposal = read_proposal(text)
+    assert not isinstance(proposal, Block) or proposal.code.strip()
     read_move(text)
     split_thoughts(text)
     message = {"content": text, "tool_calls": [{"id": text, "function": {"name": text, "arguments": text}}]}
@@ -118,7 +103,7 @@ def check_mixture(text):
     check_all_readers(text)
 
 
-test_mixtures_of_all_forms_are_read = settings(max_examples=FEW, deadline=None)(given(MIXTURES)(check_mixture))
+test_mixtures_of_all_forms_are_read = settings(max_examples=2 * FEW, deadline=None)(given(MIXTURES)(check_mixture))
 test_many_mixtures_of_all_forms_are_read = pytest.mark.fuzz(
     settings(max_examples=MANY, deadline=None)(given(MIXTURES)(check_mixture))
 )

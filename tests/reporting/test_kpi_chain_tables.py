@@ -15,7 +15,8 @@ from resilisim.reporting.papers.table import PaperTable
 from resilisim.statistics import Estimate
 from resilisim.worlds import load_world
 from tests.chat.loopback import LoopbackServer
-from tests.doubles.world_models import Solution, WorldModel, _entity
+from tests.doubles.world_models import WorldModel, _entity
+from tests.doubles.world_solutions import Solution
 from tests.doubles.worlds import play
 from tests.reporting.pages import write_run
 

@@ -18,7 +18,8 @@ from resilisim.worlds.records.contents import GeneratedData, Recipe
 from resilisim.worlds.records.question_set import build_tasks
 from resilisim.worlds.records.world import RecordsWorld
 from tests.chat.loopback import LoopbackServer
-from tests.doubles.world_models import UNKNOWN, Solution, WorldModel
+from tests.doubles.world_models import WorldModel
+from tests.doubles.world_solutions import UNKNOWN, Solution
 from tests.doubles.worlds import in_pieces, offloaded, play, some_tasks
 from tests.worlds.pages.hostile import NAME, TASK
 

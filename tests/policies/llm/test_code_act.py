@@ -6,8 +6,6 @@ import asyncio
 import logging
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from resilisim.chat import ChatReply, ScriptedChatModel
 from resilisim.chat.scripted_models import ScriptedReply
@@ -121,16 +119,6 @@ def test_code_behind_the_marks_of_models_is_a_block(text, code, thought):
 def test_a_megabyte_is_read_in_no_time(text):
     with no_endless_work():
         assert read_proposal(text)
-
-
-PARTS = ["```", "python", "json", "\n", "<execute>", "</execute>", "<think>", "</think>", "<finish>", "</finish>"]
-
-
-@given(st.lists(st.sampled_from([*PARTS, "x = 1", " ", "\ud800"]), max_size=30).map("".join), st.booleans())
-def test_nothing_that_a_model_writes_raises(text, is_cut):
-    proposal = read_proposal(text, is_cut)
-    if isinstance(proposal, Block):
-        assert proposal.code.strip()
 
 
 SEARCH, INFO, CALL = CONVERSATION_TOOLS

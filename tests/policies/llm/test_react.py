@@ -12,7 +12,7 @@ from resilisim.chat.scripted_models import ScriptedReply
 from resilisim.envs.reply import CallResult
 from resilisim.errors import InvalidInputError
 from resilisim.policies.llm.agents.react import FINISH, IGNORED, ReAct, react_loop
-from resilisim.policies.llm.run import AgentRun, EpisodeEnded
+from resilisim.policies.llm.run import AgentRun
 from tests.policies.llm import helpers
 from tests.policies.llm.helpers import NONSENSE, READER, ScriptedToolbox, native, play_scripted, scripted, spec
 
@@ -158,12 +158,6 @@ def test_long_and_empty_observations():
     played = play(searches, ["y" * 5000, " "], observation_chars=100)
     cut = "y" * 100 + "\n[cut: 4,900 more characters]"
     assert [step["observation"] for step in played.structure["steps"][:2]] == [cut, "(no output)"]
-
-
-def test_the_end_of_the_episode_goes_through():
-    played = play(["Action: search[a]", "Action: search[b]"], ["b", EpisodeEnded()])
-    assert played.answer is EpisodeEnded
-    assert steps(played) == [("search", None), ("search", "the episode ended")]
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from resilisim.policies.llm.reading import (
@@ -217,20 +217,6 @@ def test_arguments_of_native_calls_objects_in_replies_and_thoughts():
         assert visible(text) == shown
     for text, problem in (("Action: search[x y", "never closed"), ("Action: unheard_of(1)", "without the names")):
         assert problem in read_action(text, TOOLS).problem
-
-
-@given(st.text(max_size=300))
-@example("Action: search {\x00")
-@example("Action: search('\\")
-@example("Action: search('\\x')")
-def test_no_text_is_too_much(text):
-    for form in (text, f"Action: {text}", f"Action: call {text}", f"Action: call({text}", f"Action: search[{text}]"):
-        result = read_action(form, TOOLS)
-        assert isinstance(result, Action | Unreadable)
-        if isinstance(result, Action):
-            json.dumps(result.arguments, ensure_ascii=False, allow_nan=False).encode()
-    assert isinstance(read_json(text), dict | Unreadable)
-    assert isinstance(read_arguments(text), dict | Unreadable)
 
 
 VALUES = st.recursive(

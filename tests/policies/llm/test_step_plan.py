@@ -228,9 +228,3 @@ def test_reading_is_quick(piece):
     with no_endless_work(5.0):
         read_step_plan(piece * (250_000 // len(piece)), TOOLS)
         step_references_in(piece * 25_000)
-
-
-@given(st.text(max_size=200))
-def test_no_text_is_too_much(text):
-    for form in (text, f'{{"steps": [{text}', f"1. fetch {{{text}", f"[{{{text}"):
-        assert isinstance(read_step_plan(form, TOOLS), StepPlan | Unreadable)

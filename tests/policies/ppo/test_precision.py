@@ -12,7 +12,7 @@ from networks import observation, outputs, tensors
 from test_training import small
 
 from resilisim.envs.workflow.options import WorkflowOptions
-from resilisim.errors import InvalidInputError, StoreError
+from resilisim.errors import StoreError
 from resilisim.policies.ppo import checkpoint, training, validation
 from resilisim.policies.ppo.checkpoint import load_checkpoint, random_state, set_random_state
 from resilisim.policies.ppo.network import ColumnFeatures, make_network
@@ -134,9 +134,3 @@ def test_a_run_is_not_continued_on_another_device_or_in_another_precision(run, m
     manifest["hash"] = checkpoint.content_hash(manifest["arguments"])
     (run / "manifest.json").write_text(json.dumps(manifest))
     assert train(config, run).was_finished
-
-
-def test_cuda_is_refused_where_there_is_none(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(InvalidInputError, match="device 'cuda': torch finds no CUDA device here"):
-        checkpoint.choose_device("cuda")

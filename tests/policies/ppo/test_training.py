@@ -308,7 +308,7 @@ def test_tasks_come_from_their_splits():
 def test_cuda_is_refused_where_there_is_none(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert choose_device("auto").type == "cpu"
-    with pytest.raises(InvalidInputError, match="device 'cuda'"):
+    with pytest.raises(InvalidInputError, match="device 'cuda': torch finds no CUDA device here"):
         choose_device("cuda")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert choose_device("auto").type == "cuda"
