@@ -181,7 +181,7 @@ def read_json(text: str, source: str, *, half_characters: bool = False) -> Any:
     return value
 
 
-def read_json_lines(text: str, source: str, *, half_characters: bool = False) -> Iterator[tuple[Any, str]]:
+def read_json_lines(text: str, source: str) -> Iterator[tuple[Any, str]]:
     """Yield the value of each line of JSON Lines, and where it stands; empty lines are passed over.
 
     Only a line feed ends a line: the other ends of lines that Unicode knows (U+2028, say) may stand within a text.
@@ -189,7 +189,7 @@ def read_json_lines(text: str, source: str, *, half_characters: bool = False) ->
     for number, line in enumerate(text.split("\n"), start=1):
         if line.strip():
             where = f"{source}, line {number}"
-            yield read_json(line, where, half_characters=half_characters), where
+            yield read_json(line, where), where
 
 
 def validated(

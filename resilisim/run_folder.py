@@ -37,6 +37,7 @@ REPORTED_PACKAGES: Final = ("resilisim", "numpy", "gymnasium")
 TAIL_BLOCK: Final = 65536  # bytes read at a time when looking backwards for the last line end
 _TEMPORARY: Final = re.compile(r"\.(.+)\.\d+\.tmp")
 ABSENT: Final = object()
+_LONGEST_SHOWN: Final = 80  # characters of a value that differs
 # What manifests mean that do not say it; so those of runs that were made before it was an option stay as they are.
 UNSAID: Final[Mapping[str, object]] = {
     "environment.search": "semantic",
@@ -169,12 +170,12 @@ def refuse_other_arguments(
         )
 
 
-def _shorten(value: object, limit: int = 80) -> str:
+def _shorten(value: object) -> str:
     text = "absent" if value is ABSENT else encode_json(value).decode()
-    if len(text) <= limit:
+    if len(text) <= _LONGEST_SHOWN:
         return text
     count = f"{len(value)} values: " if isinstance(value, list) else ""  # of long lists the beginnings are often alike
-    return count + text[: limit - 3] + "..."
+    return count + text[: _LONGEST_SHOWN - 3] + "..."
 
 
 def temporary_path(path: Path) -> Path:

@@ -55,7 +55,7 @@ def schema_problem(schema: Any, value: Any, seconds: float = CHECK_SECONDS) -> s
     return problem
 
 
-def found_in(pattern: str, text: str, seconds: float = CHECK_SECONDS) -> bool:
+def found_in(pattern: str, text: str) -> bool:
     """Return whether a pattern of somebody else's occurs in a text.
 
     Raises:
@@ -66,7 +66,7 @@ def found_in(pattern: str, text: str, seconds: float = CHECK_SECONDS) -> bool:
     if is_quick or len(text) <= _SHORT_TEXT:
         return re.search(pattern, text) is not None
     re.compile(pattern)
-    return bool(_PROCESS.ask({"pattern": pattern, "text": text}, seconds))
+    return bool(_PROCESS.ask({"pattern": pattern, "text": text}, CHECK_SECONDS))
 
 
 def is_harmless(schema: Any) -> bool:

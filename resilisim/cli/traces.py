@@ -9,7 +9,7 @@ import typer
 
 from resilisim.bounds import Turns
 from resilisim.cli import options
-from resilisim.cli.mcp import ChecksOption, FailOption, GoalOption, checks_in, names_in
+from resilisim.cli.mcp import AnyOrderOption, ChecksOption, FailOption, GoalOption, OnceOption, checks_in, names_in
 from resilisim.cli.options import output_option
 from resilisim.cli.output import answer, command_group, plain
 from resilisim.envs.settings import GOAL_GROUP
@@ -58,11 +58,8 @@ def read(
         ),
     ] = None,
     counts: GoalOption = None,
-    any_order: Annotated[bool, typer.Option("--any-order", help="In any order.", rich_help_panel=GOAL_GROUP)] = False,
-    once: Annotated[
-        str | None,
-        typer.Option("--once", metavar="TOOL,TOOL", help="Tools that must not run twice.", rich_help_panel=GOAL_GROUP),
-    ] = None,
+    any_order: AnyOrderOption = False,
+    once: OnceOption = None,
     fail: FailOption = None,
     checks: ChecksOption = None,
     turns: Annotated[

@@ -65,10 +65,10 @@ def moments_of(
     return moments
 
 
-def fold_of(instance_id: str, num_folds: int = NUM_FOLDS) -> int:
-    """Return the fold of a task, 0 to num_folds - 1: a function of its id alone."""
+def fold_of(instance_id: str) -> int:
+    """Return the fold of a task, 0 to NUM_FOLDS - 1: a function of its id alone."""
     digest = hashlib.sha256(f"{FOLD_SALT}/{instance_id}".encode("utf-8", "surrogatepass")).digest()
-    return int.from_bytes(digest[:8], "big") % num_folds
+    return int.from_bytes(digest[:8], "big") % NUM_FOLDS
 
 
 def fold_of_episodes(task_fold: NDArray[np.int64] | int, seed: NDArray[np.int64] | int) -> IntArray:

@@ -58,7 +58,6 @@ def fit_product_rates(
     counts: Sequence[Sequence[int]],
     trials: Sequence[int],
     successes: Sequence[int],
-    level: float = CONFIDENCE_LEVEL,
 ) -> ProductRates:
     """Estimate bases and factors by maximum likelihood, with intervals.
 
@@ -70,7 +69,6 @@ def fit_product_rates(
         counts: How often each factor counts in a cell; shape (num_cells, num_factors).
         trials: Trials of each cell; shape (num_cells,).
         successes: How many succeeded; shape (num_cells,).
-        level: Confidence level of the intervals.
 
     Raises:
         InvalidInputError: The counts cannot tell the factors apart from each other and from the bases.
@@ -80,14 +78,14 @@ def fit_product_rates(
         won = np.bincount(unit, successes, data.num_units)
         tried = np.bincount(unit, trials, data.num_units)
         pairs = zip(won, tried, strict=True)
-        bases = (Bounded(max(s, 0.5) / n, *clopper_pearson(s, n, level)) for s, n in pairs)
+        bases = (Bounded(max(s, 0.5) / n, *clopper_pearson(s, n, CONFIDENCE_LEVEL)) for s, n in pairs)
         return ProductRates(tuple(bases), ())
     if np.linalg.matrix_rank(data.design) < data.design.shape[1]:
         raise InvalidInputError("the counts do not tell the factors apart: expected trials in which each one varies")
     from scipy.special import chdtri  # see `estimates.t_quantile`
 
     best, most = data.maximum(data.start)
-    drop = float(chdtri(1, 1.0 - level)) / 2.0
+    drop = float(chdtri(1, 1.0 - CONFIDENCE_LEVEL)) / 2.0
     intervals = []
     for place in range(len(best)):
         low, high = (_end(data, best, most, drop, place, limit) for limit in (data.least[place], 0.0))

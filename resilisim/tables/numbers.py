@@ -21,11 +21,11 @@ def percent(value: float, digits: int = 1) -> str:
     return text.removeprefix("−") if float(text.removeprefix("−")) == 0.0 else text
 
 
-def interval_text(estimate: Estimate, digits: int = 1) -> str:
+def interval_text(estimate: Estimate) -> str:
     """Return an interval in percent ("[81.0, 85.6]"), or a dash where there is none."""
     if math.isnan(estimate.low):
         return NOTHING
-    return f"[{percent(estimate.low, digits)}, {percent(estimate.high, digits)}]"
+    return f"[{percent(estimate.low)}, {percent(estimate.high)}]"
 
 
 def signed_points(value: float, digits: int = 1) -> str:

@@ -207,35 +207,6 @@ def _limited_path(
     return tuple(problem.library.names[tools[place]] for place in limits.kept), limits.limits, limits.success
 
 
-def with_limits(
-    workflow: Workflow,
-    required_tools: Sequence[str],
-    library: ToolLibrary | None = None,
-    law: Law | None = None,
-    rules: EndRules | None = None,
-) -> Workflow:
-    """Return a workflow with limits on its steps outside the required list, so that it succeeds as often as it can.
-
-    Helpers that cost more than they bring are left out; none is added, and what steps say of each other stays as it is.
-    The predicted success probability becomes the chance of following the new plan to the letter.
-
-    Args:
-        workflow: A plan of any planner.
-        required_tools: The task's required tools, in order.
-        library: Tool library of the plan; the default one if omitted.
-        law: Success law; the benchmark's if omitted.
-        rules: End rules; the benchmark's if omitted.
-
-    Raises:
-        InvalidInputError: A tool is not in the library, or the required list is unusable.
-    """
-    chosen_library = library if library is not None else default_library()
-    problem = build_problem(chosen_library, required_tools, law, rules)
-    limits = best_limits(problem, [chosen_library.index(tool) for tool in workflow.tools])
-    steps = limited_steps([workflow.steps[place] for place in limits.kept], limits.limits)
-    return replace(workflow, steps=steps, predicted_success_probability=limits.success)
-
-
 def limited_steps(steps: Sequence[Step], limits: Sequence[tuple[int | None, int | None]]) -> tuple[Step, ...]:
     """Return steps with the limits that `best_limits` gives."""
     return tuple(
