@@ -21,7 +21,8 @@ from resilisim.tasks.generation import DEFAULT_COUNT, generate_tasks
 from resilisim.tasks.searches import NOT_SHOWN, all_searches_needed, searches_file
 from resilisim.tasks.searches import SCHEMA as SEARCHES_SCHEMA
 from resilisim.tool_library import ToolLibrary, default_library
-from resilisim.tool_library.retrieval import DEFAULT_MODEL_PACKAGE, default_retriever
+from resilisim.tool_library.embeddings import DEFAULT_MODEL_PACKAGE
+from resilisim.tool_library.retrieval import default_retriever
 from resilisim.worlds.pages.generated import DATA_FILE as PAGES_FILE
 from resilisim.worlds.pages.generated import pages_lines
 from resilisim.worlds.records.contents import Recipe

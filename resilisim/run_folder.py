@@ -15,6 +15,7 @@ import platform
 import re
 import stat
 import sys
+import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -37,6 +38,7 @@ REPORTED_PACKAGES: Final = ("resilisim", "numpy", "gymnasium")
 TAIL_BLOCK: Final = 65536  # bytes read at a time when looking backwards for the last line end
 _TEMPORARY: Final = re.compile(r"\.(.+)\.\d+\.tmp")
 ABSENT: Final = object()
+CACHE_DIR_VARIABLE: Final = "RESILISIM_CACHE_DIR"
 _LONGEST_SHOWN: Final = 80  # characters of a value that differs
 # What manifests mean that do not say it; so those of runs that were made before it was an option stay as they are.
 UNSAID: Final[Mapping[str, object]] = {
@@ -176,6 +178,18 @@ def _shorten(value: object) -> str:
         return text
     count = f"{len(value)} values: " if isinstance(value, list) else ""  # of long lists the beginnings are often alike
     return count + text[: _LONGEST_SHOWN - 3] + "..."
+
+
+def default_cache_dir() -> Path:
+    """Return the folder for caches: `$RESILISIM_CACHE_DIR`, else the user's cache folder by the platform's custom."""
+    if folder := os.environ.get(CACHE_DIR_VARIABLE):
+        return Path(folder)
+    if base := os.environ.get("XDG_CACHE_HOME"):
+        return Path(base) / "resilisim"
+    try:
+        return Path.home() / ".cache" / "resilisim"
+    except RuntimeError:  # an account without a home
+        return Path(tempfile.gettempdir()) / "resilisim-cache"
 
 
 def temporary_path(path: Path) -> Path:

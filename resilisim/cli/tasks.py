@@ -22,6 +22,7 @@ from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import InvalidInputError, unknown_name
 from resilisim.evaluation.run.progress import Progressing
 from resilisim.redaction import SHORTEST_SECRET
+from resilisim.run_folder import default_cache_dir
 from resilisim.tables.table import Table
 from resilisim.tasks.benchmark import BENCHMARK_VERSION
 from resilisim.tasks.composition import check_figure_path, library_statistics, task_statistics, write_task_figure
@@ -39,7 +40,6 @@ from resilisim.tasks.enhancement.modes import DesignMode, RewriteMode, templates
 from resilisim.tasks.generation import generate_tasks, write_tasks
 from resilisim.tasks.sources import read_tasks
 from resilisim.tasks.task import COMPLEXITIES, SPLITS, split_of
-from resilisim.tool_library.retrieval import default_cache_dir
 
 app = command_group()
 app.add_typer(prompts.app, name="prompts", help="Make prompts of four types from tasks, and look at them.")

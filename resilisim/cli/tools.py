@@ -25,7 +25,7 @@ from resilisim.errors import InfrastructureError, InvalidInputError, unknown_nam
 from resilisim.evaluation.run.progress import Progressing
 from resilisim.integrations.mcp.client import McpToolbox
 from resilisim.redaction import without_credentials
-from resilisim.run_folder import write_file_atomically
+from resilisim.run_folder import default_cache_dir, write_file_atomically
 from resilisim.tables.table import Table
 from resilisim.tasks.enhancement.enhancer import EnhancementOptions
 from resilisim.tool_library import ToolLibrary, load_library
@@ -34,7 +34,6 @@ from resilisim.tool_library.differentiation import Differentiated, ToolWriter, d
 from resilisim.tool_library.generator import generate_library, read_vocabulary
 from resilisim.tool_library.library import MOST_BYTES
 from resilisim.tool_library.parameters import mcp_export
-from resilisim.tool_library.retrieval import default_cache_dir
 
 EXPORT_FORMATS = ("json", "mcp")
 _DOCUMENTS: Final = "application/json, application/yaml, application/x-yaml, text/yaml, text/plain;q=0.9"

@@ -73,5 +73,12 @@ class Goal:
 
 
 def world_goal(task: Task) -> Goal:
-    """Return the goal of a world's task: its reference solution is to be completed, and its world grades."""
+    """Return the goal of a world's task: its reference solution is to be completed, and its world grades.
+
+    Example:
+        >>> from resilisim.simulator.goal import world_goal
+        >>> from resilisim.tasks import benchmark_tasks
+        >>> world_goal(benchmark_tasks()[0]).program  # a task of no world
+        ()
+    """
     return Goal(task.required_tools, program=tuple(call.tool for call in reference_calls(task)))

@@ -1,6 +1,6 @@
 """Tools: what they are, the 30 that ship, libraries of one's own, parameters, MCP definitions, retrieval.
 
-Importing this package loads neither torch nor faiss; `resilisim.tool_library.retrieval` loads them when it needs them.
+Importing this package loads neither torch nor faiss; `retrieval` and `embeddings` load them when they need them.
 """
 
 from __future__ import annotations

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from resilisim.errors import MissingExtraError, install_line
-from resilisim.tool_library.retrieval import OTHER_WAY, ToolRetriever
+from resilisim.tool_library.embeddings import OTHER_WAY
+from resilisim.tool_library.retrieval import ToolRetriever
 from tests.cli.conftest import Command
 
 TASK = "task_c64444cae27fab46"

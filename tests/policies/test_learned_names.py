@@ -20,6 +20,7 @@ def test_words_name_the_tools_of_tasks_that_were_never_read() -> None:
     assert len(held_out) == 698
 
 
+@pytest.mark.long
 def test_it_reaches_more_than_the_plan_of_searches_and_never_searches() -> None:
     tasks = [task for task in benchmark_tasks() if split_of(task.required_tools) == "test"][::15]
     run = evaluate("learned-names", tasks, "baseline", seeds=1)

@@ -242,6 +242,7 @@ def test_what_does_not_fit_is_missing_at_the_end(numbers: int, texts: int) -> No
         assert found["messages"] in (None, expected["messages"])
 
 
+@pytest.mark.long
 def test_memory_stays_bounded_and_the_best_ranks_stay() -> None:
     records = list(synthetic_run(("random",), ("baseline",), num_tasks=5, num_seeds=2))
     many = [{**records[number % len(records)], "index": number} for number in range(4_000)]

@@ -160,6 +160,7 @@ def test_every_required_tool_has_a_clause_from_the_checked_pool_in_the_required_
         assert not waiting, task.description
 
 
+@pytest.mark.long
 def test_the_recipe_gives_the_shipped_bytes_and_damage_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     data = benchmark_lines()
     assert hashlib.sha256(data).hexdigest() == BENCHMARKS[BENCHMARK_VERSION]

@@ -106,6 +106,7 @@ def test_tickets_never_meet() -> None:
     assert scenes[2] == scenes[0] + "-2"
 
 
+@pytest.mark.long
 def test_memory_does_not_grow_with_the_count() -> None:
     stream = generate_tasks(seed=9, count=100_000)
     for _ in itertools.islice(stream, 100):  # candidates, vocabulary and caches are in place after this

@@ -19,7 +19,8 @@ from resilisim.tasks.benchmark import BENCHMARKS, benchmark_tasks
 from resilisim.tasks.searches import Searches, all_searches_needed, fewest_searches, searches_needed, shipped_table
 from resilisim.tasks.wording import SEARCH_SIZE, clauses
 from resilisim.tool_library import ToolLibrary, default_library
-from resilisim.tool_library.retrieval import DEFAULT_MODEL_PACKAGE, ToolHit, default_retriever
+from resilisim.tool_library.embeddings import DEFAULT_MODEL_PACKAGE
+from resilisim.tool_library.retrieval import ToolHit, default_retriever
 
 LIBRARY = default_library()
 TASKS = benchmark_tasks()

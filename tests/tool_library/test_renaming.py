@@ -39,6 +39,7 @@ def test_every_tool_has_a_name_of_its_own_and_stays_what_it_is(number, num_tools
         assert new.dependencies == tuple(names[name] for name in old.dependencies)
 
 
+@pytest.mark.long
 def test_some_names_tell_what_tools_do_and_half_of_the_libraries_have_words_of_their_own():
     names = [drawn_names(LIBRARY, Draws(number)) for number in range(400)]
     telling = sum(found["file_operations_reader"][:4] in ("read", "file", "disk", "retu", "cont") for found in names)

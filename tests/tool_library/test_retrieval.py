@@ -17,18 +17,10 @@ import numpy as np
 import pytest
 
 from resilisim.errors import InvalidInputError, MissingExtraError
-from resilisim.tool_library import Tool, ToolLibrary, default_library, retrieval
-from resilisim.tool_library.retrieval import (
-    FILE_NAME,
-    EmbeddingCache,
-    TextIndex,
-    ToolHit,
-    ToolRetriever,
-    default_cache_dir,
-    default_retriever,
-    text_key,
-    tool_text,
-)
+from resilisim.run_folder import default_cache_dir
+from resilisim.tool_library import Tool, ToolLibrary, default_library, embeddings, retrieval
+from resilisim.tool_library.embeddings import FILE_NAME, Embedder, EmbeddingCache, text_key
+from resilisim.tool_library.retrieval import TextIndex, ToolHit, ToolRetriever, default_retriever, tool_text
 
 LIBRARY = default_library()
 MARGIN = 1e-3
@@ -183,13 +175,13 @@ def test_a_missing_extra_is_named(monkeypatch, cache_dir, tmp_path):
     monkeypatch.setitem(sys.modules, "sentence_transformers", None)
     with pytest.raises(MissingExtraError, match="'sentence_transformers'"):
         ToolRetriever(LIBRARY, cache_dir=tmp_path).embed(["never seen"])
-    monkeypatch.setattr(retrieval, "DEFAULT_MODEL_PACKAGE", "no_such_model_package")
+    monkeypatch.setattr(embeddings, "DEFAULT_MODEL_PACKAGE", "no_such_model_package")
     with pytest.raises(MissingExtraError, match=f"no_such_model_package{ways}"):
         ToolRetriever(LIBRARY, cache_dir=tmp_path).embed(["never seen"])
 
 
 def test_a_model_that_changed_under_its_name_is_found_out(cache_dir, monkeypatch):
-    mixed = ToolRetriever(LIBRARY, cache_dir=cache_dir)
+    mixed = Embedder(cache_dir=cache_dir)
     mixed.embed(["old text"])
     monkeypatch.setattr(mixed, "_encode", lambda texts: np.eye(1, 7, dtype=np.float32).repeat(len(texts), axis=0))
     monkeypatch.setattr(mixed._cache, "store", lambda vectors: None)
@@ -248,7 +240,7 @@ def test_one_retriever_per_content_travels_and_keeps_its_cache_where_it_is_told(
 WRITER = """
 import sys, numpy as np
 from pathlib import Path
-from resilisim.tool_library.retrieval import EmbeddingCache, text_key
+from resilisim.tool_library.embeddings import EmbeddingCache, text_key
 cache, name, batches = EmbeddingCache(Path(sys.argv[1])), sys.argv[2], int(sys.argv[3])
 for batch in range(batches):
     vectors = {text_key(name, f"{batch}/{n}"): np.eye(1, 384, n % 384, dtype=np.float32)[0] for n in range(200)}

@@ -63,6 +63,7 @@ def test_own_rules_agree_with_the_simulators_transition():
         assert start_optimum(problem) == pytest.approx(expected, abs=1e-12)
 
 
+@pytest.mark.long
 def test_comparison_with_the_definition_fails_for_other_values(monkeypatch):
     honest = brute_force._compare_values(Draws("small"), 0)
     assert honest.largest_error < brute_force.TOLERANCE

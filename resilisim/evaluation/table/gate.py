@@ -195,7 +195,8 @@ def gate_runs(
     Example:
         >>> from resilisim import explore
         >>> from resilisim.evaluation import gate_runs
-        >>> found = explore(["plan-follower", "repairing-follower"], tasks=1, prompts="optimal", out="explored")
+        >>> both = ["plan-follower", "repairing-follower"]
+        >>> found = explore(both, tasks=1, prompts="optimal", out="explored", max_turns=4)
         >>> names = {"baseline_policy": "repairing-follower", "candidate_policy": "plan-follower"}
         >>> gate = gate_runs(found.directory, found.directory, **names)
         >>> gate.rows[0].is_exact, gate.verdict

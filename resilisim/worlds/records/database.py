@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from resilisim.errors import InfrastructureError, import_extra
 from resilisim.provenance import describe_os_error, without_surrogates
-from resilisim.tool_library.retrieval import default_cache_dir
+from resilisim.run_folder import default_cache_dir
 from resilisim.worlds.base import ToolError
 from resilisim.worlds.records.tables import NULL, Table
 

@@ -20,11 +20,12 @@ from typing import Final
 from resilisim.errors import unknown_name
 from resilisim.inputs import numbers_by_name
 from resilisim.provenance import canonical_json, content_hash, package_versions
+from resilisim.run_folder import default_cache_dir
 from resilisim.tables.markdown import markdown_lines
 from resilisim.tables.table import Table
 from resilisim.tasks import Task
 from resilisim.tool_library import ToolLibrary
-from resilisim.tool_library.retrieval import SEARCHES, default_cache_dir
+from resilisim.tool_library.retrieval import SEARCHES
 from resilisim.worlds.base import PAPER_RULES, DoneCall, Grade
 from resilisim.worlds.records.contents import GeneratedData, Recipe, Records
 from resilisim.worlds.records.database import QueryLimits

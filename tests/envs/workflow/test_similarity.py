@@ -22,7 +22,8 @@ from resilisim.tasks import Task
 from resilisim.tasks.benchmark import BENCHMARK_VERSION, BENCHMARKS, benchmark_tasks
 from resilisim.tasks.wording import clauses
 from resilisim.tool_library import ToolLibrary, default_library
-from resilisim.tool_library.retrieval import DEFAULT_MODEL_PACKAGE, FloatArray, default_retriever
+from resilisim.tool_library.embeddings import DEFAULT_MODEL_PACKAGE, FloatArray
+from resilisim.tool_library.retrieval import default_retriever
 from resilisim.workflows.steps import semantic_match_by_retrieval
 
 LIBRARY = default_library()

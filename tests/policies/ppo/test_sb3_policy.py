@@ -3,6 +3,7 @@
 import gymnasium
 import gymnasium.spaces
 import numpy as np
+import pytest
 import torch
 from networks import observation, outputs, tensors
 from sb3_contrib import MaskablePPO
@@ -91,6 +92,7 @@ def train(steps, **options):
     return model.learn(steps)
 
 
+@pytest.mark.long
 def test_maskable_ppo_trains_the_network():
     model = train(256 * 12, attention_tokens=3, width=16, heads=2, layers=1)
     env = Lottery()

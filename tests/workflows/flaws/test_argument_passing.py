@@ -166,6 +166,7 @@ def test_the_plan_follower_succeeds_as_often_as_it_costs(method):
         assert row.low == pytest.approx(CALCULATOR.costs(task.required_tools, one.workflow.steps).obey, abs=1e-9)
 
 
+@pytest.mark.long
 def test_whoever_mends_a_reference_loses_nothing():
     for method in METHODS:
         task, _ = flawed(method, "severe")[7]
