@@ -15,7 +15,7 @@ from typing import Any, cast
 import numpy as np
 
 from resilisim.evaluation.episode.record import EpisodeRecord
-from resilisim.exploration.exploring import ExplorationLimits, ExploredRow, Exploring, can_be_explored
+from resilisim.exploration.exploring import ExplorationLimits, ExploredRow, Exploring
 from resilisim.seeding import Draws
 from resilisim.simulator import FINISH, EndRules, Episode, Message, Problem, build_problem, execution
 from resilisim.simulator.draws import Draws as WhereDrawsComeFrom
@@ -131,8 +131,6 @@ def small_problem(draws: Draws, with_goal: bool) -> Problem:
     """Return a random problem that an agent who sees what agents see can be judged in, of few turns."""
     while True:
         problem = random_problem(draws, with_goal)
-        if not can_be_explored(problem.law):
-            continue
         rules = problem.rules
         turns = min(rules.max_turns, MOST_TURNS)
         problem = build_problem(

@@ -21,8 +21,9 @@ from resilisim.evaluation.run.contestants import ModelSpec, PolicySpec, check_mo
 from resilisim.evaluation.run.plan import RunPlan
 from resilisim.evaluation.run.player import Players
 from resilisim.evaluation.run.progress import beginning
+from resilisim.evaluation.run.ray_cluster import check_address
 from resilisim.evaluation.run.store import read_records
-from resilisim.exploration.exploring import ExplorationLimits, ExploredRow, can_be_explored
+from resilisim.exploration.exploring import ExplorationLimits, ExploredRow
 from resilisim.exploration.running import explored_arguments, play_exploration
 from resilisim.policies.function_agent import AgentFunction
 from resilisim.provenance import content_hash
@@ -136,6 +137,7 @@ def explore(
     model: ModelSpec = None,
     record_texts: RecordTexts | None = None,
     shard: str | None = None,
+    ray: str | None = None,
     progress: bool | None = None,
     **options: Unpack[EnvironmentOptions],
 ) -> Exploration:
@@ -172,6 +174,8 @@ def explore(
             then on.
         record_texts: Whose texts stay in the records.
         shard: "i/n" explores only the i-th of n parts of the tasks; `merge_runs` puts the folders together.
+        ray: Address of a Ray cluster whose machines play, as in `evaluate`. What language models reply is kept in the
+            folder, which every machine has to see then.
         progress: Whether to show progress; None shows it for what takes more than two seconds.
         **options: Options of `EnvironmentSettings`, such as base=0.7, in place of those of `environment`.
 
@@ -200,6 +204,8 @@ def explore(
     """
     if out is not None:
         folder_of(out)
+    if ray is not None:
+        check_address(ray)
     limits = ExplorationLimits(plays=plays, width=width)
     num_workers = checked(Workers, "workers", workers)
     checked(Seed, "seed", seed)
@@ -226,7 +232,7 @@ def explore(
             options=options,
         )
     plan = exploring_plan(plan, limits, dice)
-    players = Players(num_workers, plan.has_agents)
+    players = Players(num_workers, plan.has_agents, ray)
     keeps = temporary is None
     rows, failures, error = play_exploration(plan, Path(out), limits, dice, players, progress, keeps)
     return Exploration(Path(out), rows, plan.episodes.part_size, failures, error, temporary)
@@ -236,17 +242,11 @@ def exploring_plan(plan: RunPlan, limits: ExplorationLimits, dice: int) -> RunPl
     """Return a plan whose manifest says that its episodes are branches, at most so many of each.
 
     Raises:
-        InvalidInputError: Calls are forced, which leaves nothing to explore of them; or results do not tell how an
-            episode ends.
+        InvalidInputError: Calls are forced, which leaves nothing to explore of them.
     """
     forced = plan.settings.environment.force
     if forced:
         raise InvalidInputError(f"force is {forced[0]!r:.60}: expected none, as exploring plays every result of a call")
-    if not can_be_explored(plan.environment.law):
-        raise InvalidInputError(
-            "the law has the part corrupt, which only validators tell: whether an output that was not checked is sound "
-            "shows in no result: expected one that the payload shows"
-        )
     num_episodes = len(plan.episodes) * dice * limits.plays
     arguments = explored_arguments(plan.arguments, limits, _num_explorations(plan, dice), num_episodes, dice)
     settings = replace(plan.settings, manifest_hash=content_hash(arguments))

@@ -16,7 +16,6 @@ from resilisim.exploration.frontier import Frontier, Outlook, Unplayed
 from resilisim.options import check_options, option
 from resilisim.seeding import Draws
 from resilisim.simulator.draws import Branch, BranchingPoint
-from resilisim.simulator.law import Law
 from resilisim.simulator.rulebook.dynamics import Draw
 from resilisim.statistics.estimates import clustered_mean
 
@@ -158,6 +157,7 @@ class Exploring:
         self._share = 0.0  # weight of each that is drawn
         self._play: Play | None = None
         self._optimum: float | None = None
+        self._ceiling = 0.0  # no rate is above it, where branches differ in what no agent sees
         self._luck_has_mean_zero = True
         self._choices = Draws("resilisim/explore", task, prompt, seed, policy)
 
@@ -170,7 +170,7 @@ class Exploring:
     def bracket(self) -> tuple[float, float]:
         """Between what the success rate surely lies, by what was played so far."""
         low = self._played.succeeded
-        return low, low + (self._frontier.open_worth if self._frontier.is_open else 0.0)
+        return low, low + self._still(self._frontier.open_worth, low)
 
     def next(self) -> Play | None:
         """Return the episode to play next; None when the limits are reached, or nothing is left."""
@@ -200,6 +200,7 @@ class Exploring:
         if len(branch.points) < len(branch.results):
             raise self._refusal(record, play.sent)
         self._optimum = None if has_no_ceiling(record) else record["optimum"]
+        self._ceiling = max(self._ceiling, _ceiling_of(record, branch))
         known = record.get("optimum_knowledge", "observing") == "observing" and not record["optimum_gap"]
         known = known and not branch.unseen
         self._luck_has_mean_zero = self._luck_has_mean_zero and known and not has_no_ceiling(record)
@@ -230,7 +231,8 @@ class Exploring:
             raise CheckFailed(f"the luck of all branches of {self._what} is {luck}, expected 0")
         weight = math.fsum(branch.weight for branch in left if branch.is_open)
         known = rest.luck if self._luck_has_mean_zero else None
-        rate = rate_of(self._played, Rest(weight, self._frontier.worth, known), self._drawn)
+        worth = self._still(self._frontier.worth, self._played.succeeded)
+        rate = rate_of(self._played, Rest(weight, worth, known), self._drawn)
         labels = dict.fromkeys((*self._played.losses, *rest.losses, *self._drawn.losses))
         return ExploredRow(
             policy=self._policy,
@@ -261,8 +263,14 @@ class Exploring:
         return is_worth_playing(self._played.weights[-LOOK_BACK:], self._frontier.open_weight, left)
 
     def _is_narrow(self) -> bool:
-        open_worth = self._frontier.open_worth if self._frontier.is_open else 0.0
-        return len(self._played) > 0 and open_worth <= self._limits.width - ROUNDING
+        still = self._still(self._frontier.open_worth, self._played.succeeded)
+        return len(self._played) > 0 and still <= self._limits.width - ROUNDING
+
+    def _still(self, worth: float, low: float) -> float:
+        """Return the most that can still succeed of what was not played, by its branches and by V* of the start."""
+        if not self._frontier.is_open:
+            return 0.0
+        return min(worth, max(self._ceiling - low, 0.0)) if self.num_played else worth
 
     def _draws(self) -> Iterator[Unplayed]:
         """Return what is drawn with the plays that are left."""
@@ -295,20 +303,20 @@ def _change(before: Unplayed, after: Sequence[Unplayed]) -> UnplayedRecord:
     )
 
 
-def can_be_explored(law: Law) -> bool:
-    """Return whether branches of results tell how an episode ends.
-
-    They do not where outputs may be wrong and only validators tell: whether what was not checked is sound shows in no
-    result.
-    """
-    return law.corrupt is None or law.corrupt.shows == "payload"
+def _ceiling_of(record: EpisodeRecord, branch: Branch) -> float:
+    """Return V* of the start where the bounds of branches do not hold it already, and 1 else."""
+    if not branch.unseen or has_no_ceiling(record) or any(step.get("real", False) for step in record["steps"]):
+        return 1.0
+    return record["optimum"] + record["optimum_gap"]
 
 
 def outlooks(record: EpisodeRecord, points: Sequence[BranchingPoint]) -> list[Outlook]:
     """Return what is known, at each branching point of an episode, of the branches that leave it there.
 
     Q* of the call is the mean of what all its results are worth, so the others are worth what the one that was played
-    leaves of it. Where V* is no ceiling (in worlds, or by the tool's own failure) nothing is known.
+    leaves of it. Where V* is no ceiling (in worlds, or by the tool's own failure) nothing is known. Where branches
+    differ in what no agent sees, V* is the mean of several: that nothing can succeed any more holds for each of
+    them, and no more than that.
     """
     lost: dict[str, float] = {}
     luck, turn, found, differs = 0.0, 0, [], False
@@ -321,10 +329,11 @@ def outlooks(record: EpisodeRecord, points: Sequence[BranchingPoint]) -> list[Ou
             if turn < point.turn:
                 luck += step["luck"]
         chance, value = point.options[point.taken][0], step["action_value"]
-        # From where branches differ in what no agent sees, V* is the mean of several.
-        differs = differs or any(draw.runs and not draw.passes for _, draw in point.options)
-        if differs or "world" in record or step.get("real", False):
+        differs = differs or point.has_unseen
+        if "world" in record or step.get("real", False):
             found.append(Outlook(losses=lost))
+        elif differs:
+            found.append(Outlook(0.0 if value + record["optimum_gap"] <= NOTHING else 1.0, lost))
         else:
             most = value + record["optimum_gap"] - chance * (value + step["luck"])
             found.append(Outlook(most if most > NOTHING else 0.0, lost, luck - value))

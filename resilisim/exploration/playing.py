@@ -6,12 +6,15 @@ import functools
 import itertools
 from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Final, TypeAlias, TypeGuard, cast
 
+from resilisim.errors import InvalidInputError
 from resilisim.evaluation.episode.play import on_branch
 from resilisim.evaluation.episode.record import EpisodeRecord, FailureRecord, is_failure
 from resilisim.evaluation.run.plan import PlannedEpisode, RunSettings
 from resilisim.evaluation.run.player import EpisodePlayer, Outcome, Slot
+from resilisim.evaluation.run.store import Journals
 from resilisim.exploration.exploring import ExplorationLimits, ExploredRow, Exploring, Play
 from resilisim.exploration.states import StateChain
 
@@ -42,15 +45,28 @@ class BranchPlayer:
 
     Args:
         settings: Those of the run.
+        journals: Not used: replies of models are kept by what was said before them, in the folder `models.cache`.
         limits: Where each exploration stops.
         dice: How many independent sets of replies language models give.
         keeps_records: Whether the records of branches are wanted. Else policies that are functions of the state are
             followed from state to state, which leaves none.
+
+    Raises:
+        InvalidInputError: Replies are kept in a folder that this machine does not see.
     """
 
     def __init__(
-        self, settings: RunSettings, limits: ExplorationLimits, dice: int = 1, keeps_records: bool = True
+        self,
+        settings: RunSettings,
+        journals: Journals | None = None,
+        *,
+        limits: ExplorationLimits,
+        dice: int = 1,
+        keeps_records: bool = True,
     ) -> None:
+        cache = settings.models.cache
+        if cache is not None and not Path(cache).is_dir():
+            raise InvalidInputError(f"replies are kept in {cache}: expected a folder that every machine sees")
         self._settings, self._limits, self._dice, self._keeps_records = settings, limits, dice, keeps_records
         self._players: dict[int, EpisodePlayer] = {}
 
@@ -70,6 +86,12 @@ class BranchPlayer:
             else:
                 for episode in episodes:
                     yield from self._explore(player, episode)
+
+    def ended(self, outcome: Any) -> int | None:
+        """Return the number of an exploration that has come to a row, or has broken (`Plays.ended`)."""
+        if is_row(outcome) or is_failure(outcome):
+            return int(outcome["index"]) // self._limits.plays * self._limits.plays
+        return None
 
     def _explore(self, player: EpisodePlayer, episode: PlannedEpisode) -> Iterator[Explored]:
         row = self._by_states(player, episode)

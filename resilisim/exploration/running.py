@@ -8,19 +8,22 @@ import itertools
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 from resilisim.chat.under_way import UNDER_WAY
 from resilisim.errors import InvalidInputError, StoreError
 from resilisim.evaluation.episode.record import EpisodeRecord, is_failure
 from resilisim.evaluation.run.plan import PlannedEpisode, RunPlan
-from resilisim.evaluation.run.player import Players, play_here
+from resilisim.evaluation.run.player import Players
 from resilisim.evaluation.run.progress import Progressing
+from resilisim.evaluation.run.ray_cluster import play_anywhere
 from resilisim.evaluation.run.runner import RunInterrupted
 from resilisim.evaluation.run.store import ROWS_NAME, RunStore
 from resilisim.exploration.exploring import ExplorationLimits, ExploredRow
 from resilisim.exploration.playing import BranchPlayer, is_row, row_of
 from resilisim.run_folder import JsonLinesWriter, own_file, read_json_lines
+
+_Sent: TypeAlias = "dict[int, tuple[Any, ...]]"  # what tells the plays of branches, by their records' numbers
 
 
 def play_exploration(
@@ -47,8 +50,10 @@ def play_exploration(
     plays, numbers = limits.plays, numbers_of(plan, dice)
 
     def play(pending: Sequence[int]) -> Generator[Any, None, None]:
+        if plan.settings.models.cache is not None:
+            Path(plan.settings.models.cache).mkdir(parents=True, exist_ok=True)
         make = functools.partial(BranchPlayer, limits=limits, dice=dice, keeps_records=keeps_records)
-        return play_here(plan.settings, _episodes(plan, pending, dice, plays), len(pending), players, make)
+        return play_anywhere(plan.settings, _episodes(plan, pending, dice, plays), len(pending), players, make)
 
     rows, failures, error = explored_into(directory, plan.arguments, numbers, plays, play, progress)
     together: dict[int, list[ExploredRow]] = {}
@@ -83,14 +88,16 @@ def explored_into(
         StoreError: The folder holds another run, or cannot be written.
         RunInterrupted: Ctrl-C; what was played is kept.
     """
-    sent: dict[int, tuple[Any, ...]] = {}  # of records that an earlier call has left
+    sent: dict[int, _Sent] = {}  # by exploration, of records that an earlier call, or a machine that died, has left
 
     def note(record: EpisodeRecord) -> None:
-        sent[record["index"]] = _sent_in(record)
+        sent.setdefault(record["index"] // plays, {})[record["index"]] = _sent_in(record)
 
     with RunStore(directory, arguments, arguments["num_episodes"], on_record=note) as store:
         path = own_file(store.directory, ROWS_NAME)
         rows = _rows_in(path, plays)
+        for number in rows:
+            sent.pop(number, None)
         with JsonLinesWriter(path) as lines:
             try:
                 playing = play([number for number in numbers if number not in rows])
@@ -137,15 +144,17 @@ def _write_down(
     store: RunStore,
     lines: JsonLinesWriter,
     rows: dict[int, ExploredRow],
-    sent: dict[int, tuple[Any, ...]],
+    sent: dict[int, _Sent],
 ) -> tuple[int, str]:
     """Write down what is played, enter the rows, and return how many explorations broke, and the last what on."""
     failures, error = 0, ""
     with shown, contextlib.closing(playing) as outcomes:
         for outcome, line in outcomes:
+            number = outcome["index"] // plays
             if is_row(outcome):
                 lines.write_encoded(line)
-                rows[outcome["index"] // plays] = row_of(outcome)
+                rows[number] = row_of(outcome)
+                sent.pop(number, None)
                 shown.advance()
                 continue
             if is_failure(outcome):
@@ -153,9 +162,10 @@ def _write_down(
                 failures, error = failures + 1, outcome["error"]
                 continue
             record = cast("EpisodeRecord", outcome)
+            known = sent.setdefault(number, {}).setdefault(record["index"], _sent_in(record))
             if not store.is_finished(record["index"]):
                 store.append_encoded(line, record["index"])
-            elif sent[record["index"]] != _sent_in(record):
+            elif known != _sent_in(record):
                 raise InvalidInputError(
                     f"episode {record['index']} of {store.directory} was played otherwise before: expected an agent "
                     "that repeats itself; use another folder after changing it"

@@ -25,7 +25,7 @@ from resilisim.exploration.exploring import NOTHING, ROUNDING, WEIGHT_TOLERANCE,
 from resilisim.policies.base import Contender, Policy, SessionAgent, is_ours, is_privileged, memory_of
 from resilisim.simulator.draws import Branch
 from resilisim.simulator.exact.values import Values
-from resilisim.simulator.problem import Problem, outcome
+from resilisim.simulator.problem import Problem
 from resilisim.simulator.state import EpisodeState
 
 
@@ -134,7 +134,7 @@ class StateChain:
         if memory_of(policy) is None:
             return None
         episode = self._episode
-        env = env.twin(Branch())
+        env = env.twin(Branch(as_agents_know=True))
         observation, info = env.reset(seed=episode.seed, options={"task": episode.task, "prompt": episode.prompt})
         self._problem: Problem = info["problem"]
         self._values = values = env.judged()
@@ -163,12 +163,12 @@ class StateChain:
                 raise
             raise _PolicyRaised from error
         memory = memory_of(policy)
-        first = Branch()
+        first = Branch(as_agents_know=True)
         yield from self._sent(situation, message, memory, first)
         for point in first.points:
             for place, (_, draw) in enumerate(point.options):
                 if place != point.taken:
-                    yield from self._sent(situation, message, memory, Branch([draw]))
+                    yield from self._sent(situation, message, memory, Branch([draw], as_agents_know=True))
 
     def _sent(
         self, situation: _Situation, message: str | None, memory: Hashable, branch: Branch
@@ -194,10 +194,14 @@ class StateChain:
             losses,
         )
         if ended or after.worth <= NOTHING:
-            won = outcome(self._problem, after.state) if ended else 0
-            self._ended.enter(
-                weight, won, after.luck / weight, {label: loss / weight for label, loss in losses.items()}
-            )
+            # At the end V* is how likely it is to have been one that ended well, by what agents know.
+            chance_won = after.worth if ended else 0.0
+            for won, share in ((1, chance_won), (0, 1.0 - chance_won)):
+                if share > 0.0:
+                    luck = after.luck / weight + won - chance_won
+                    self._ended.enter(
+                        weight * share, won, luck, {label: loss / weight for label, loss in losses.items()}
+                    )
             return
         state = after.state if self._reads_words else replace(after.state, executions=())
         results = tuple(point.draw.result for point in branch.points)

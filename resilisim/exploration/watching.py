@@ -131,10 +131,14 @@ class _Watched:
 
 
 def _chances(problem: Problem, state: EpisodeState, tool: int, message: Message) -> dict[int, float]:
-    """Return how likely each kind of result is by what an agent can know."""
+    """Return how likely each kind of result is by what an agent can know; of answers, whether they are sound, too."""
     chances: dict[int, float] = {}
     for chance, draw in problem.dynamics.draws(replace(state, hidden=()), tool, message):
         chances[draw.result] = chances.get(draw.result, 0.0) + chance
+    rules = problem.dynamics.rules
+    if not rules.shows_payload and rules.corrupt_chance[tool] > 0.0 and SUCCESS in chances:
+        chances[CORRUPT] = chances[SUCCESS] * float(rules.corrupt_chance[tool])
+        chances[SUCCESS] -= chances[CORRUPT]
     return chances
 
 

@@ -172,6 +172,7 @@ class BranchingPoint:
         turn: Number of the message that made the call, from 1.
         options: What it could bring, each with its probability.
         taken: Which of them it brought.
+        has_unseen: Whether agents do not tell some of them apart.
     """
 
     tool: str
@@ -179,6 +180,7 @@ class BranchingPoint:
     turn: int
     options: tuple[tuple[float, Draw], ...]
     taken: int
+    has_unseen: bool = False
 
     @property
     def draw(self) -> Draw:
@@ -196,14 +198,20 @@ class Branch:
     """Draws that are given, call by call; behind their end the likeliest, or what else `beyond` chooses.
 
     A given one is asked for wherever more than one thing can happen by what an agent can know (`Dynamics.draws`);
-    durations that count and the findings of a validator are told apart, too. Nothing is hidden: an episode on a branch
-    is one as agents know it. But for what has run: a failure before the run and one after it are two results, which
-    agents do not tell apart, and what they are told later of runs is what happened here.
+    durations that count are told apart, too. Nothing is hidden: an episode on a branch is one as agents know it. But
+    for what has run, and what is sound where only validators tell: a failure before the run and one after it are two
+    results, which agents do not tell apart, and so are a sound answer and a corrupt one. What they are told of that
+    later is what happened here.
+
+    A branch `as_agents_know` leaves that open as well: what a validator finds, or a call tells of runs, is told apart
+    instead, each as likely as agents can say.
 
     Attributes:
         results: What the first branching points bring.
         beyond: Chooses what later ones bring: the place of one of the options, each with its probability.
+        as_agents_know: Whether what agents do not tell apart is one result.
         points: Branching points so far.
+        unseen: What has run and what is not sound, as `EpisodeState.hidden` has it; empty where the state tells it.
 
     Example:
         >>> from resilisim import default_library
@@ -218,6 +226,7 @@ class Branch:
 
     results: Sequence[Draw] = ()
     beyond: Callable[[Sequence[tuple[float, Draw]]], int] = likeliest
+    as_agents_know: bool = False
     points: list[BranchingPoint] = field(default_factory=list)
     tells_hidden: bool = field(default=False, init=False)
     unseen: tuple[int, ...] = field(default=(), init=False)
@@ -258,13 +267,15 @@ class Branch:
             name, attempt = problem.library.names[tool], state.executions[tool] + 1
             taken = self._chosen(options, f"call {attempt} of {name}")
             turn = state.counters[TURNS_USED] + 1
-            self.points.append(BranchingPoint(name, attempt, turn, tuple(options), taken))
+            hides = (UNANSWERED, UNANSWERED_LATE, *((CORRUPT,) if problem.dynamics.rules.at_unsound >= 0 else ()))
+            has_unseen = any(draw.result in hides for _, draw in options)
+            self.points.append(BranchingPoint(name, attempt, turn, tuple(options), taken, has_unseen))
         draw = _timed(problem, state, tool, options[taken][1], key)
         self._take_in(problem, state, message, tool, draw)
         return draw, shown_failure(problem, state, tool, draw, _error(problem, state, tool, draw, key), key, errors)
 
     def _take_in(self, problem: Problem, state: EpisodeState, message: Message, tool: int, draw: Draw) -> None:
-        """Note what has run."""
+        """Note what has run, and what is not sound."""
         if self.unseen:
             self.unseen = problem.dynamics.after(replace(state, hidden=self.unseen), message, tool, draw).hidden
 
@@ -273,22 +284,31 @@ class Branch:
         return None
 
     def _options(self, problem: Problem, state: EpisodeState, tool: int, message: Message) -> list[tuple[float, Draw]]:
-        """Return what a call can bring, given what has run here."""
+        """Return what a call can bring, given what has run here and what is not sound."""
         dynamics = problem.dynamics
-        if dynamics.rules.at_lost < 0:
+        rules, is_validator = dynamics.rules, dynamics.rules.is_validator[tool]
+        if self.as_agents_know or (rules.at_lost < 0 and rules.at_unsound < 0):
             return dynamics.draws(state, tool, message)
-        self.unseen = self.unseen or (0,) * dynamics.rules.num_hidden
-        known = dynamics.told_of_runs(state, self.unseen)
-        told = dynamics.true_told(replace(state, hidden=self.unseen), tool)
+        self.unseen = self.unseen or (0,) * rules.num_hidden
+        known = dynamics.told_of_runs(state, self.unseen) if rules.at_lost >= 0 else state
+        truth = replace(state, hidden=self.unseen)
+        told = dynamics.true_told(truth, tool)
+        findings = dynamics.true_findings(truth) if is_validator else 0
+        corrupt = float(rules.corrupt_chance[tool]) if rules.at_unsound >= 0 else 0.0
         options: dict[Draw, float] = {}
+
+        def add(chance: float, draw: Draw) -> None:
+            if chance > 0.0:
+                options[draw] = options.get(draw, 0.0) + chance
+
         for chance, draw in dynamics.draws(known, tool, message):
-            share = dynamics.share_lost(known, tool, draw.result) if dynamics.rules.is_tracked[tool] else 0.0
-            if share > 0.0:
-                after = UNANSWERED if draw.result == FAILURE else UNANSWERED_LATE
-                options[replace(draw, result=after)] = chance * share
-            if share < 1.0:
-                happened = replace(draw, told=told) if draw.result == SUCCESS else draw
-                options[happened] = options.get(happened, 0.0) + chance * (1.0 - share)
+            if draw.result == SUCCESS:
+                add(chance * (1.0 - corrupt), replace(draw, told=told, findings=findings))
+                add(chance * corrupt, replace(draw, result=CORRUPT, told=told, findings=0))
+                continue
+            share = dynamics.share_lost(known, tool, draw.result) if rules.is_tracked[tool] else 0.0
+            add(chance * share, replace(draw, result=UNANSWERED if draw.result == FAILURE else UNANSWERED_LATE))
+            add(chance * (1.0 - share), draw)
         return [(chance, draw) for draw, chance in options.items()]
 
     def _chosen(self, options: Sequence[tuple[float, Draw]], where: str) -> int:

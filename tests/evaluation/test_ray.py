@@ -14,6 +14,7 @@ import pytest
 import ray
 from ray.cluster_utils import Cluster
 
+from resilisim import explore
 from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import CheckFailed, InfrastructureError, InvalidInputError, MissingExtraError
 from resilisim.evaluation import ModelSettings, evaluate, opened, read_records
@@ -155,6 +156,29 @@ def test_agents_survive_the_death_of_a_machine(machines, tmp_path):
     assert follower.success == shaky.success
     assert list(read_failures(tmp_path)) == []
     assert {record["ended_by"] for record in read_records(tmp_path) if record["policy"] == "broken"} == {"agent_error"}
+
+
+@pytest.mark.long
+def test_an_exploration_survives_the_death_of_a_machine(machines, tmp_path):
+    """Branches that had arrived are played again elsewhere, and stand in the folder once."""
+    machines.make_whole()
+    arguments = {"agents": unhurried, "tasks": toy_tasks(4), "prompts": "optimal", "plays": 12}
+    written = tmp_path / "ray" / "episodes.jsonl"
+    with machines.one_dies(lambda: written.exists() and written.read_bytes().count(b"\n") >= 5):
+        found = explore(out=tmp_path / "ray", ray="auto", **arguments)
+    assert found.rows == explore(out=tmp_path / "alone", **arguments).rows
+    of_ray, alone = (
+        sorted(read_records(tmp_path / name), key=lambda record: record["index"]) for name in ("ray", "alone")
+    )
+    assert [record["index"] for record in of_ray] == [record["index"] for record in alone]
+    assert [record["branch"] for record in of_ray] == [record["branch"] for record in alone]
+
+
+def unhurried(session):
+    time.sleep(0.1)  # a machine is to die while some play
+    for name in parse_plan(session.prompt):
+        session.call(name).ok or session.call(name)
+    return "done"
 
 
 def bodies(requests):
@@ -300,17 +324,17 @@ def test_what_a_machine_cannot_play_is_named():
     player = ray_cluster._RemotePlayer()
     version = ray_cluster.resilisim.__version__
     nobody = replace(settings_of("Slow"), contestants=(Contestant(f"{TOYS}:Nobody", "nobody"),))
-    (refusal,) = player.start(nobody, version)
+    (refusal,) = player.start(EpisodePlayer, nobody, version)
     assert isinstance(refusal, InvalidInputError)
     assert re.search(r"Nobody.*\(on .+\)", str(refusal))
     unsound = settings_of("Unsound")
-    (refusal,) = player.start(unsound, "0.0.0")
+    (refusal,) = player.start(EpisodePlayer, unsound, "0.0.0")
     assert "all machines need the same" in str(refusal)
-    assert player.start(unsound, version) == [None]
+    assert player.start(EpisodePlayer, unsound, version) == [None]
     messages = player.play(episodes_of(unsound))
-    while isinstance(messages[-1], bytes):
+    while isinstance(messages[-1], ray_cluster._Played):
         messages += player.play()
-    *lines, problem = messages
-    assert [json.loads(line)["index"] for line in lines] == [0, 1]
+    *played, problem = messages
+    assert [(json.loads(line)["index"], ended) for line, ended in played] == [(0, 0), (1, 1)]
     assert isinstance(problem, CheckFailed)
     assert any("episode 2: policy unsound" in note for note in problem.__notes__)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from resilisim.envs import Session
 from resilisim.seeding import Draws, hash_words
 from resilisim.simulator import FINISH, Message, Problem, execution
-from resilisim.simulator.problem import branches, outcome, start_state
+from resilisim.simulator.problem import branches, start_state
 from resilisim.simulator.state import EpisodeState
 from resilisim.workflows import parse_plan
 
@@ -68,7 +68,8 @@ class Whim:
         """Return the success rate, by recursion over all that can happen."""
         state = start_state(problem) if state is None else state
         if state.ended_by is not None:
-            return float(outcome(problem, state))
+            ended_well = state.ended_by in ("completion", "stopped")
+            return problem.dynamics.chance_done(state) if ended_well else 0.0
         return sum(
             chance * self.rate(problem, after)
             for chance, after in branches(problem, state, self.message(problem, state))

@@ -11,6 +11,7 @@ import pytest
 
 from resilisim import explore
 from resilisim.envs import ConversationEnv, EnvironmentSettings
+from resilisim.envs.session import Session
 from resilisim.errors import InvalidInputError
 from resilisim.evaluation import read_records
 from resilisim.evaluation.run.merge import merge_runs
@@ -19,12 +20,13 @@ from resilisim.evaluation.run.rescoring import rescore_run
 from resilisim.evaluation.run.runner import RunInterrupted
 from resilisim.evaluation.run.store import ROWS_NAME
 from resilisim.evaluation.table.facts import read_facts
+from resilisim.exploration.exploring import ExploredRow
 from resilisim.policies.base import memory_of
 from resilisim.policies.scripted import PlanFollower
 from resilisim.simulator import Corrupt, EndRules, Law, build_problem
 from resilisim.simulator.exact import obey_plan
 from resilisim.tasks.benchmark import benchmark_tasks, find_task
-from resilisim.tool_library import default_library
+from resilisim.tool_library import ToolLibrary, default_library
 from resilisim.workflows.plan_value import follow_steps
 from tests.exploration.agents import CALLS, COUNTS, Whim, restless, three_tries, whims
 from tests.simulator.brute_force import small_library
@@ -135,8 +137,38 @@ def test_one_that_does_not_repeat_itself_is_told_which_message_and_both_versions
 def test_what_is_forced_leaves_nothing_to_explore() -> None:
     with pytest.raises(InvalidInputError, match="force is 'network_fetcher#1=ok': expected none"):
         explore("plan-follower", [SHORT], force=("network_fetcher#1=ok",))
-    with pytest.raises(InvalidInputError, match="which only validators tell"):
-        explore("plan-follower", [SHORT], law=Law(corrupt=Corrupt(0.1, "validators")))
+
+
+def checks_once(session: Session) -> str:
+    """Read, have it checked, and read again what was corrupt."""
+    session.call("reader")
+    if "corrupt" in str(session.call("validator").data["violations"]):
+        session.call("reader")
+    return "done"
+
+
+def test_what_validators_find_and_what_nobody_has_checked_are_results() -> None:
+    """Of tools that never fail one is corrupt in three of ten calls: 0.7, and 0.3 times 0.7 once that is mended."""
+    text = json.dumps({"tools": [
+        {"name": "reader", "description": "Reads.", "success_probability": 1.0, "metadata": {"operation": "reader"}},
+        {"name": "validator", "description": "Checks.", "success_probability": 1.0,
+         "metadata": {"operation": "validator"}, "returns": [{"name": "violations", "type": "array"}]},
+    ]})  # fmt: skip
+    library = ToolLibrary.from_json(text, source="a reader and a validator")
+    law, task = Law(corrupt=Corrupt(0.3, "validators")), TASK | {"required_tools": ["reader"]}
+
+    def seen(policies: Any = (), **more: Any) -> ExploredRow:
+        return explore(
+            policies, [task], "optimal", environment=EnvironmentSettings(law=law), library=library, **more
+        ).rows[0]
+
+    row = seen(agents=checks_once)
+    assert row.is_exact
+    assert row.plays == 3
+    assert row.low == pytest.approx(0.7 + 0.3 * 0.7, abs=1e-12)
+    assert row.optimum is not None
+    assert math.fsum(row.losses.values()) == pytest.approx(row.optimum - row.low, abs=1e-12)
+    assert seen("plan-follower").low == pytest.approx(0.7, abs=1e-12)
 
 
 class Interrupted(Whim):

@@ -42,6 +42,7 @@ LAWS = {
     "outage": Law(outage=Outage(0.2, 0.4)),
     "broken": Law(broken=Broken(0.3, ("a", "c")), history=1.0),
     "corrupt": Law(corrupt=Corrupt(0.3)),
+    "unseen": Law(corrupt=Corrupt(0.3, "validators")),
     "drift": Law(drift=Drift(-0.1)),
     "kinds": Law(error_kinds=ErrorKinds()),
     "latency": Law(latency=Latency((Duration(1, 0.7), Duration(5, 0.3)), timeout=4)),

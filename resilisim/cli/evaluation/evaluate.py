@@ -105,6 +105,15 @@ AgentCommandOption = Annotated[
 PromptOption = Annotated[
     list[str] | None, typer.Option("--prompt", help=PROMPT_HELP + "; repeatable.", show_default="baseline")
 ]
+RayOption = Annotated[
+    str | None,
+    typer.Option(
+        "--ray",
+        metavar="ADDRESS",
+        help="Play on a Ray cluster: auto, local, HOST:PORT; --workers is then the number of actors.",
+        rich_help_panel=SCALE_PANEL,
+    ),
+]
 ShardOption = Annotated[
     str | None,
     typer.Option(
@@ -179,15 +188,7 @@ def evaluate(
     library: LibraryOption = None,
     record_texts: RecordTextsOption = None,
     shard: ShardOption = None,
-    ray: Annotated[
-        str | None,
-        typer.Option(
-            "--ray",
-            metavar="ADDRESS",
-            help="Play on a Ray cluster: auto, local, HOST:PORT; --workers is then the number of actors.",
-            rich_help_panel=SCALE_PANEL,
-        ),
-    ] = None,
+    ray: RayOption = None,
     limits: RunLimits,
     as_json: JsonFlag = False,
 ) -> None:

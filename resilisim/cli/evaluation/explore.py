@@ -15,6 +15,7 @@ from resilisim.cli.evaluation.evaluate import (
     AgentOption,
     PolicyOption,
     PromptOption,
+    RayOption,
     ShardOption,
     agents_named,
     asked_at_once,
@@ -86,6 +87,7 @@ def explore(
     library: LibraryOption = None,
     record_texts: RecordTextsOption = None,
     shard: ShardOption = None,
+    ray: RayOption = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Compute success rates branch by branch, without a sample.
@@ -113,6 +115,7 @@ def explore(
             model=asked_at_once(models),
             record_texts=record_texts,
             shard=shard,
+            ray=ray,
         )
     except RunInterrupted as interrupted:
         note(f"{interrupted}; the same command resumes it")

@@ -77,6 +77,10 @@ class EpisodePlayer:
             return
         yield from self.play_together(pending, self._outcomes, until)
 
+    def ended(self, outcome: Outcome) -> int | None:
+        """Return the number of the episode: each comes to one outcome (`Plays.ended`)."""
+        return outcome["index"]
+
     @property
     def has_agents(self) -> bool:
         """Whether anybody plays in a loop of their own."""
@@ -349,17 +353,27 @@ class Plays(Protocol):
         """Play episodes, and yield what they come to."""
         ...
 
+    def ended(self, outcome: Outcome) -> int | None:
+        """Return the number of the planned episode that has ended with an outcome, if one has."""
+        ...
+
+
+class MakesPlayer(Protocol):
+    """Returns who plays in a process or on a machine, to which it travels."""
+
+    def __call__(self, settings: RunSettings, journals: Journals | None = None) -> Plays:
+        """Return who plays under some settings and keeps replies of models in `journals`."""
+        ...
+
 
 def play_here(
     settings: RunSettings,
     pending: Iterator[PlannedEpisode],
     num_pending: int,
     players: Players,
-    make: Callable[[RunSettings], Plays] = EpisodePlayer,
+    make: MakesPlayer = EpisodePlayer,
 ) -> Generator[FinishedEpisode, None, None]:
     """Play episodes on this machine and yield what they come to as they end; with one worker, in this process.
-
-    `make` returns who plays in a process; it travels to each.
 
     Raises:
         InfrastructureError: A worker process died.
@@ -389,7 +403,7 @@ def refuse_what_cannot_travel(settings: RunSettings, pack: Any, where: str, else
         ) from error
 
 
-def _job_player(setup: tuple[Callable[[RunSettings], Plays], RunSettings]) -> Any:
+def _job_player(setup: tuple[MakesPlayer, RunSettings]) -> Any:
     make, settings = setup
     player = make(settings)
     return lambda job: map(encode_json_line, player.play_all(iter(job)))

@@ -25,7 +25,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import urlsplit
 
 import resilisim
@@ -36,7 +36,10 @@ from resilisim.evaluation.run.player import (
     EpisodePlayer,
     FinishedEpisode,
     Job,
+    MakesPlayer,
     Players,
+    Plays,
+    play_here,
     refuse_what_cannot_travel,
 )
 from resilisim.evaluation.run.store import JournalFolder
@@ -52,8 +55,24 @@ MOST_LOSSES = 3  # times that an episode may take its actor down, before the epi
 _GO_ON = "what was finished is kept, and the same command resumes it"
 
 
+def play_anywhere(
+    settings: RunSettings,
+    pending: Iterator[PlannedEpisode],
+    num_pending: int,
+    players: Players,
+    make: MakesPlayer = EpisodePlayer,
+) -> Generator[FinishedEpisode, None, None]:
+    """Play episodes where `players` says (`play_here`, `play_on_cluster`)."""
+    play = play_here if players.ray is None else play_on_cluster
+    return play(settings, pending, num_pending, players, make)
+
+
 def play_on_cluster(
-    settings: RunSettings, pending: Iterator[PlannedEpisode], num_pending: int, players: Players
+    settings: RunSettings,
+    pending: Iterator[PlannedEpisode],
+    num_pending: int,
+    players: Players,
+    make: MakesPlayer = EpisodePlayer,
 ) -> Generator[FinishedEpisode, None, None]:
     """Play episodes on the Ray cluster at `players.ray` (`connected`) and yield what they come to as they end.
 
@@ -82,7 +101,7 @@ def play_on_cluster(
         refuse_what_cannot_travel(settings, ray.cloudpickle.dumps, "machines")
         share = math.ceil(num_pending / size)
         jobs = EpisodeJobs(pending, share, players.wait_for_models, settings.models.concurrency)
-        with contextlib.closing(_Crew(ray, settings, jobs, journals)) as crew:
+        with contextlib.closing(_Crew(ray, make, settings, jobs, journals)) as crew:
             yield from crew.play(size, players.until)
 
 
@@ -90,14 +109,27 @@ def _num_processors(ray: Any) -> int:
     return int(ray.cluster_resources().get("CPU", 0))
 
 
-# What an actor hands over: episodes that ended, encoded; replies that are to be kept (`Journals.write`); and at the end
-# of a job None, or what ended it before it was done.
-_Replies: TypeAlias = "tuple[int, bytes, bool]"
-_Message: TypeAlias = "bytes | _Replies | Exception | None"
+class _Played(NamedTuple):
+    """What was played: encoded, and the number of the planned episode that has ended with it, if one has."""
+
+    line: bytes
+    ended: int | None
+
+
+class _Replies(NamedTuple):
+    """Replies that are to be kept (`Journals.write`)."""
+
+    index: int
+    lines: bytes
+    anew: bool
+
+
+# What an actor hands over; at the end of a job None, or what ended it before it was done.
+_Message: TypeAlias = "_Played | _Replies | Exception | None"
 
 
 class _RemotePlayer:
-    """Lets an `EpisodePlayer` on some machine of the cluster play, and hands over what comes of it, in parts.
+    """Lets somebody play on some machine of the cluster (`Plays`), and hands over what comes of it, in parts.
 
     It is the `Journals` of that player. Two of its methods may run at once.
     """
@@ -106,14 +138,14 @@ class _RemotePlayer:
         self._messages: queue.SimpleQueue[_Message] = queue.SimpleQueue()
         self._kept: Mapping[int, bytes] = {}
 
-    def start(self, settings: RunSettings, version: str) -> list[_Message]:
+    def start(self, make: MakesPlayer, settings: RunSettings, version: str) -> list[_Message]:
         """Get ready to play."""
         host = platform.node()
         if version != resilisim.__version__:
             text = f"{host} has ResiliSim {resilisim.__version__}, and {version} drives: all machines need the same"
             return [InfrastructureError(text)]
         try:
-            self._player = EpisodePlayer(settings, self)
+            self._player: Plays = make(settings, self)
         except ResiliSimError as error:
             return [transportable(type(error)(f"{error} (on {host})"))]
         except Exception as error:
@@ -127,7 +159,7 @@ class _RemotePlayer:
             threading.Thread(target=self._play, args=(job,), daemon=True).start()
         messages = [self._messages.get()]
         until = time.monotonic() + PART_SECONDS
-        while isinstance(messages[-1], bytes | tuple) and (left := until - time.monotonic()) > 0:
+        while isinstance(messages[-1], _Played | _Replies) and (left := until - time.monotonic()) > 0:
             with contextlib.suppress(queue.Empty):
                 messages.append(self._messages.get(timeout=left))
         return messages
@@ -142,12 +174,12 @@ class _RemotePlayer:
 
     def write(self, index: int, lines: bytes, anew: bool) -> None:
         """Send replies to whoever drives."""
-        self._messages.put((index, lines, anew))
+        self._messages.put(_Replies(index, lines, anew))
 
     def _play(self, job: Job) -> None:
         try:
             for outcome in self._player.play_all(iter(job)):
-                self._messages.put(encode_json_line(outcome))
+                self._messages.put(_Played(encode_json_line(outcome), self._player.ended(outcome)))
         except Exception as error:
             self._messages.put(transportable(error))
         else:
@@ -168,8 +200,10 @@ class _Member:
 class _Crew:
     """The actors of a run."""
 
-    def __init__(self, ray: Any, settings: RunSettings, jobs: EpisodeJobs, journals: JournalFolder | None) -> None:
-        self._ray = ray
+    def __init__(
+        self, ray: Any, make: MakesPlayer, settings: RunSettings, jobs: EpisodeJobs, journals: JournalFolder | None
+    ) -> None:
+        self._ray, self._make_player = ray, make
         self._settings = settings
         self._jobs = jobs
         self._journals = journals
@@ -215,7 +249,7 @@ class _Crew:
 
     def _keep_replies(self, messages: Iterable[_Message]) -> None:
         for message in messages:
-            if isinstance(message, tuple) and self._journals is not None:
+            if isinstance(message, _Replies) and self._journals is not None:
                 self._journals.write(*message)
 
     def _is_done(self) -> bool:
@@ -224,7 +258,7 @@ class _Crew:
     def _hire(self) -> None:
         member = _Member(self._make.remote())
         self._members.append(member)
-        self._calls[member.actor.start.remote(self._settings, resilisim.__version__)] = member
+        self._calls[member.actor.start.remote(self._make_player, self._settings, resilisim.__version__)] = member
 
     def _receive(self, call: Any) -> Iterator[FinishedEpisode]:
         member = self._calls.pop(call)
@@ -239,11 +273,11 @@ class _Crew:
         member.is_ready = True
         self._last_sign = time.monotonic()
         self._keep_replies(messages)  # first: whoever takes the outcomes may stop at any of them
-        for line in messages:
-            if isinstance(line, bytes):
-                outcome = json.loads(line)
-                del member.left[outcome["index"]]
-                yield outcome, line
+        for message in messages:
+            if isinstance(message, _Played):
+                if message.ended is not None:
+                    del member.left[message.ended]
+                yield json.loads(message.line), message.line
         last = messages[-1]
         if isinstance(last, Exception):
             raise last

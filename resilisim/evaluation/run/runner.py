@@ -13,9 +13,9 @@ from resilisim.errors import InvalidInputError, count_of
 from resilisim.evaluation.episode.record import EpisodeRecord, is_failure
 from resilisim.evaluation.run.limits import CallOutcome, RunLimits, Tally
 from resilisim.evaluation.run.plan import PlannedEpisodes, RunPlan, RunSettings
-from resilisim.evaluation.run.player import Players, play_here
+from resilisim.evaluation.run.player import Players
 from resilisim.evaluation.run.progress import Progressing
-from resilisim.evaluation.run.ray_cluster import play_on_cluster
+from resilisim.evaluation.run.ray_cluster import play_anywhere
 from resilisim.evaluation.run.store import JournalFolder, RunStore
 from resilisim.evaluation.table.facts import RunFacts
 
@@ -81,8 +81,7 @@ def _play_pending(
     episodes = map(planned.__getitem__, planned.pending(store.is_finished))
     pending = (replace(each, sent=sent[each.index]) if each.index in sent else each for each in episodes)
     players = replace(players, until=tally.until)
-    play = play_here if players.ray is None else play_on_cluster
-    playing = play(settings, pending, num_pending, players)
+    playing = play_anywhere(settings, pending, num_pending, players)
     journals = None if settings.directory is None else JournalFolder(settings.directory)
     shown = Progressing(
         "episodes", planned.part_size, planned.part_size - num_pending, progress, tally.live, UNDER_WAY.told
