@@ -170,9 +170,9 @@ class Case(Playable):
         """Find the fewest failures that lose an episode, by turning failed calls into successes (delta debugging).
 
         Failures are turned into successes all at once, in groups, and one after the other, as long as the episode stays
-        lost with fewer of them; the others stay. What else is called, only then perhaps, is drawn by the episode's own
-        key. So no single failure that is left can be spared, but there may be another pattern that is smaller. A call
-        that was sure to fail is no bad luck, and stays.
+        lost with fewer of them; the others stay. Failures of calls that are only made then are turned as well; all else
+        is drawn by the episode's own key. So no single failure that is left can be spared, but there may be another
+        pattern that is smaller. A call that was sure to fail is no bad luck, and stays.
 
         Args:
             plays: Most episodes to play.

@@ -227,10 +227,9 @@ def _smallest(search: _Search, start: Watching) -> tuple[list[Place], Watching, 
     try:
         while failures := failures_by_luck(smallest):
             for group in _groups([call.place for call in failures], parts):
-                kept = _kept(call for call in failures if call.place not in group)
-                played = search.play({**kept, **dict.fromkeys([*spared, *group], OK)})
+                freed, played = _without(search, failures, spared, group)
                 if played.is_lost and len(failures_by_luck(played)) < len(failures):
-                    spared, smallest, parts = [*spared, *group], played, max(parts - 1, 1)
+                    spared, smallest, parts = [*spared, *freed], played, max(parts - 1, 1)
                     break
             else:
                 if parts >= len(failures):
@@ -239,6 +238,20 @@ def _smallest(search: _Search, start: Watching) -> tuple[list[Place], Watching, 
     except _OutOfPlays:
         return spared, smallest, False
     return spared, smallest, True
+
+
+def _without(
+    search: _Search, failures: Sequence[Call], spared: Sequence[Place], group: Sequence[Place]
+) -> tuple[list[Place], Watching]:
+    """Turn a group of failures into successes, and those of calls that are only made then; return all, and the play."""
+    freed, places = list(group), {call.place for call in failures}
+    while True:
+        kept = _kept(call for call in failures if call.place not in freed)
+        played = search.play({**kept, **dict.fromkeys([*spared, *freed], OK)})
+        new = [call.place for call in failures_by_luck(played) if call.place not in places and call.place not in freed]
+        if not played.is_lost or not new:
+            return freed, played
+        freed += new
 
 
 def _kept(failures: Iterable[Call]) -> dict[Place, str]:

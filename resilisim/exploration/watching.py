@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
+from resilisim.envs.session import not_repeated
 from resilisim.evaluation.episode.record import EpisodeRecord
 from resilisim.simulator.draws import AFTER, BEFORE, CORRUPTED, KEYED, OK, Draws, Forced
 from resilisim.simulator.messages import Message
@@ -293,6 +294,7 @@ class Playable:
         self._play, self._reproducing, self._forced = play, reproducing, forced
         self.is_program, self.turned = is_program, turned
         self._folder = folder  # of replies that are kept as long as the case is
+        self._messages: dict[tuple[object, ...], str] = {}  # by what was sent and brought before
 
     def play(self, force: Sequence[str] = ()) -> EpisodeRecord:
         """Play it again, and return the record; `force` says what calls bring, such as "network_fetcher#2=TIMEOUT".
@@ -303,9 +305,26 @@ class Playable:
         return self._play(self._forced(force))
 
     def watch(self, draws: Draws) -> Watching:
-        """Play it with other draws."""
+        """Play it with other draws.
+
+        Raises:
+            InvalidInputError: The agent has sent something else before when all was as it is now.
+        """
         watched = _Watched(draws)
-        return Watching(self._play(watched), tuple(watched.calls))
+        played = Watching(self._play(watched), tuple(watched.calls))
+        self._check_repeats(played)
+        return played
+
+    def _check_repeats(self, played: Watching) -> None:
+        """Refuse a message that is another one than before, after the same messages that have brought the same."""
+        brought = {call.turn: call.result for call in played.calls}
+        history: tuple[object, ...] = ()
+        for place, step in enumerate(played.record["steps"]):
+            message = step["message"] or step["kind"]
+            before = self._messages.setdefault(history, message)
+            if before != message:
+                raise not_repeated(place, message, before, self.name)
+            history = (history, message, brought.get(place + 1), step["success"], step["error"], step.get("seconds"))
 
     def watch_forced(self, force: Sequence[str]) -> Watching:
         """Play it with its own draws, but for calls of which it is said what they bring."""

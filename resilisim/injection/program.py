@@ -72,6 +72,10 @@ class Program:
         for what, value in (("program", run), ("reset", reset)):
             if not callable(value) and (what == "program" or value is not None):
                 raise InvalidInputError(f"{what} is {shown_value(value)}: expected a function")
+        if inspect.isgeneratorfunction(run) or inspect.isasyncgenfunction(run):
+            raise InvalidInputError(
+                f"program {_name_of(run)} yields: expected a function that returns, which may be async"
+            )
         for option, expected in (refused or {}).items():
             if option in options:
                 raise InvalidInputError(f"{option} is an option of inject alone: expected {expected}")

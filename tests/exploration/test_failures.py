@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 from pathlib import Path
@@ -131,6 +132,34 @@ def test_what_is_not_lost_or_does_not_repeat_itself_is_refused(tmp_path: Path) -
     evaluate(agents="tests.exploration.agents:restless", tasks=[TASK], environment=settings, library=SMALL, out=other)
     with pytest.raises(InvalidInputError, match=r"message 1 is .* and was "):
         case_of(other, 0).shrink()
+
+
+def test_a_program_that_remembers_its_earlier_plays_is_refused() -> None:
+    plays: list[int] = []
+
+    def swapped(tools: Injected) -> None:
+        plays.append(1)
+        calls = [("read", ()), ("charge", ("order",))]
+        for name, arguments in reversed(calls) if len(plays) % 2 == 0 else calls:
+            with contextlib.suppress(resilisim.InjectedFailure):
+                tools[name](*arguments)
+
+    case = Case.of_program(swapped, [read, charge], law=0.8, required=["read", "charge"])
+    for search in (case.adversary, case.matrix):
+        plays.clear()
+        with pytest.raises(InvalidInputError, match=r"message 1 is .*charge.* and was .*read"):
+            search()
+
+
+def test_failures_that_come_up_behind_one_that_is_spared_are_spared_too() -> None:
+    def hopeless(tools: Injected) -> None:
+        tools["read"]()
+        tools["charge"]("order")
+        raise ValueError("a bug of its own")
+
+    options = {"law": 0.3, "required": ["read", "charge"]}
+    cases = [Case.of_program(hopeless, [read, charge], seed=seed, **options) for seed in range(6)]
+    assert [len(case.shrink().pattern.failures) for case in cases] == [0] * 6
 
 
 def test_a_program_is_shrunk_and_two_lines_play_it_again() -> None:

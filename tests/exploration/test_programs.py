@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -111,6 +112,12 @@ def test_there_has_to_be_something_to_reach() -> None:
         explore_program(patient, [Shop().read])
     with pytest.raises(InvalidInputError, match="force is an option of inject alone"):
         explore_program(patient, [Shop().read], required=["read"], force=["read#1=ok"])
+    with pytest.raises(InvalidInputError, match="program yields yields: expected a function that returns"):
+        explore_program(yields, [Shop().read], required=["read"])
+
+
+def yields(tools: Injected) -> Iterator[object]:
+    yield tools["read"]()
 
 
 def once(tools: Injected) -> None:

@@ -119,7 +119,7 @@ class _Played(NamedTuple):
 class _Replies(NamedTuple):
     """Replies that are to be kept (`Journals.write`)."""
 
-    index: int
+    episode: int
     lines: bytes
     anew: bool
 
