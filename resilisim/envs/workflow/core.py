@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
+import numba
 import numpy as np
 from gymnasium import spaces as gymnasium_spaces
 from numpy.typing import NDArray
 
 from resilisim.envs.settings import JUDGED_REWARDS
-from resilisim.envs.workflow.batch_loops import show_patterns, write_starts
+from resilisim.envs.workflow.batch_loops import begin_episodes, show_patterns, step_environments, write_starts
 from resilisim.envs.workflow.context import build_context
 from resilisim.envs.workflow.judging import ActionJudge, SolvedValues, TabulatedValues
 from resilisim.envs.workflow.observation import confidence, pattern_confidence, pattern_key
@@ -46,6 +47,7 @@ from resilisim.envs.workflow.spaces import (
     num_actions,
     tool_of,
 )
+from resilisim.envs.workflow.step import Outcome
 from resilisim.envs.workflow.tables import build_tables, call_parameters
 from resilisim.envs.workflow.training import MAX_STAGE
 from resilisim.errors import InvalidInputError, check_integer, check_share
@@ -55,12 +57,15 @@ from resilisim.simulator.problem import Problem, build_problem
 from resilisim.simulator.state import EpisodeState
 from resilisim.workflows.steps import step_parameters
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
 PATTERN_LENGTHS = (2, 3)
 
 Observation = dict[str, NDArray[Any]]
 
 # What copies of a core look up anew, and the records that they have of their own.
-_VIEWS = ("observation", "final_observation")
+_VIEWS = ("observation", "final_observation", "_entries")
 _CHANGING = ("worlds", "episodes", "sections", "finals", "final_sections", "_scratch", "_scratch_sections")
 
 
@@ -126,7 +131,8 @@ class WorkflowCore:
         self.observation_space = gymnasium_spaces.Dict(of_arrays)
 
     def _look_up_views(self) -> None:
-        """Look up the observations, which are views into the records."""
+        """Look up the observations, which are views into the records, and forget which compiled code they take."""
+        self._entries: dict[str, Callable[..., Any]] = {}
         self.observation = self._views(self.episodes["observation"], self.sections["observation"])
         self.final_observation = self.observation
         if self._keep_finals:
@@ -153,7 +159,37 @@ class WorkflowCore:
                 for name, value in self.__getstate__().items()
             }
         )
+        copied._entries = self._entries
         return copied
+
+    def begin(
+        self, envs: NDArray[np.int64], tasks: NDArray[np.int64], seeds: NDArray[np.int64], pool: NDArray[np.int64]
+    ) -> None:
+        """Begin episodes (`begin_episodes`)."""
+        arguments = envs, tasks, seeds, pool, self.episodes, self.sections, self.records, self.worlds
+        if "begin" not in self._entries:
+            self._entries["begin"] = entry_of(begin_episodes, *arguments)
+        self._entries["begin"](*arguments)
+
+    def step(
+        self,
+        actions: NDArray[np.int64],
+        outcome: Outcome,
+        autoreset: int,
+        pool: NDArray[np.int64],
+        rewards: NDArray[np.float64],
+        terminated: NDArray[np.uint8],
+        part: slice | None = None,
+    ) -> int:
+        """Step every environment, or those of a part, and return how many episodes ended (`step_environments`)."""
+        changing = [self.episodes, self.sections, self.finals, self.final_sections]
+        if part is not None:  # where there is only one record, nobody reads it, or it is the environment's own
+            changing = [records[part] if len(records) > 1 else records for records in changing]
+        arguments = actions, *outcome, autoreset, pool, *changing, self.records, self.worlds, rewards, terminated
+        if "step" not in self._entries:
+            self._entries["step"] = entry_of(step_environments, *arguments)
+        num_ended: int = self._entries["step"](*arguments)
+        return num_ended
 
     def converted(self, observation: Observation) -> Observation:
         """Return an observation, scalar or batched, with numbers of the type that the options name."""
@@ -220,6 +256,19 @@ class WorkflowCore:
         changes = kind == INVOKE_TOOL and sections.tool_parts[tool, PART_BLOCK] == BLOCK_REFUSED
         variant = 1 - sections.variant[tool] if changes else sections.variant[tool]
         return execution(described.name, call_parameters(described, variant))
+
+
+def entry_of(compiled: Callable[P, R], *arguments: P.args, **no_names: P.kwargs) -> Callable[P, R]:
+    """Return what runs a kernel's code for arguments of these types, and of no others, without asking for their types.
+
+    A kernel asks in each call, and takes a microsecond for each array of records, longer than an environment steps.
+    """
+    compile_for = getattr(compiled, "compile", None)
+    if compile_for is None:  # plain Python
+        return compiled
+    type_of: Callable[[object], object] = numba.typeof
+    entry: Callable[P, R] = compile_for(tuple(type_of(argument) for argument in arguments))
+    return entry
 
 
 def _only(words: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from resilisim.envs.drawing import Pixels, draw
-from resilisim.envs.workflow.batch_loops import LEAVE_ENDED, begin_episodes, step_environments
+from resilisim.envs.workflow.batch_loops import LEAVE_ENDED
 from resilisim.envs.workflow.core import CoreUser, WorkflowCore, plant_seeds
 from resilisim.envs.workflow.core import Observation as Observation
 from resilisim.envs.workflow.options import WorkflowOptions
@@ -188,7 +188,7 @@ class WorkflowEnv(CoreUser, gymnasium.Env[Observation, SupportsIndex]):
             plant_seeds(core.episodes, [0], [int(self.np_random.integers(2**31)) if seed is None else seed])
             self._seeded = True
         chosen = self._chosen(options or {})
-        begin_episodes(_FIRST, *chosen, self._pool, core.episodes, core.sections, core.records, core.worlds)
+        core.begin(_FIRST, *chosen, self._pool)
         self._last = "reset"
         return self._observation(), self._info()
 
@@ -260,20 +260,7 @@ class WorkflowEnv(CoreUser, gymnasium.Env[Observation, SupportsIndex]):
         self._action[0] = number
         if core.judge is not None:
             core.judge.judge(self._action)
-        step_environments(
-            self._action,
-            *outcome,
-            LEAVE_ENDED,
-            self._pool,
-            core.episodes,
-            core.sections,
-            core.finals,
-            core.final_sections,
-            core.records,
-            core.worlds,
-            self._reward,
-            self._terminated,
-        )
+        core.step(self._action, outcome, LEAVE_ENDED, self._pool, self._reward, self._terminated)
         if core.judge is not None:
             core.judge.pay(self._reward)
         info = self._info()

@@ -19,13 +19,11 @@ from resilisim.envs.workflow.batch_loops import (
     LEAVE_ENDED,
     RESET_AT_ONCE,
     RESET_NEXT_STEP,
-    begin_episodes,
-    step_environments,
 )
 from resilisim.envs.workflow.core import CoreUser, Observation, WorkflowCore, plant_seeds
 from resilisim.envs.workflow.options import WorkflowOptions
 from resilisim.envs.workflow.picture import scene_of
-from resilisim.envs.workflow.records import BLOCKS, Records
+from resilisim.envs.workflow.records import BLOCKS
 from resilisim.envs.workflow.step import BY_LUCK, DRAWN, END_FIELDS
 from resilisim.errors import MAX_COUNT, InvalidInputError, check_integer, unknown_name
 from resilisim.seeding import MAX_SEED
@@ -135,7 +133,7 @@ class WorkflowVectorEnv(CoreUser, VectorEnv[Observation, NDArray[Any], NDArray[A
         self._set_seeds(seed, envs)
         tasks = self._column(options.get("tasks"), len(core.tasks) - 1, "tasks")[envs]
         seeds = self._column(options.get("seeds"), MAX_SEED, "seeds")[envs]
-        begin_episodes(envs, tasks, seeds, self._pool, core.episodes, core.sections, core.records, core.worlds)
+        core.begin(envs, tasks, seeds, self._pool)
         self._last_actions[envs] = NO_ACTION
         return self._observation(), {}
 
@@ -162,19 +160,14 @@ class WorkflowVectorEnv(CoreUser, VectorEnv[Observation, NDArray[Any], NDArray[A
         words = np.empty_like(core.episodes["observation"]) if self.copy else None
 
         def step_part(part: slice) -> int:
-            num_ended = step_environments(
+            num_ended = core.step(
                 actions[part],
-                *BY_LUCK,
+                BY_LUCK,
                 AUTORESETS[self.autoreset_mode],
                 self._pool,
-                core.episodes[part],
-                _part_of(core.sections, part),
-                _part_of(core.finals, part),
-                _part_of(core.final_sections, part),
-                core.records,
-                core.worlds,
                 rewards[part],
                 terminated.view(np.uint8)[part],
+                part,
             )
             if words is not None:
                 words[part] = core.episodes["observation"][part]
@@ -308,11 +301,6 @@ def _parts(num_envs: int, threads: int | None) -> list[slice]:
     threads = max(1, min(threads, num_envs))
     ends = [num_envs * number // threads for number in range(threads + 1)]
     return [slice(start, end) for start, end in itertools.pairwise(ends)]
-
-
-def _part_of(records: Records, part: slice) -> Records:
-    """Return the records of a part of a batch; where there is only one, nobody reads it."""
-    return records[part] if len(records) > 1 else records
 
 
 @functools.cache

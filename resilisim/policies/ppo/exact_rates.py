@@ -16,7 +16,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from resilisim.envs.workflow.batch_loops import LEAVE_ENDED, step_environments
+from resilisim.envs.workflow.batch_loops import LEAVE_ENDED
 from resilisim.envs.workflow.options import WorkflowOptions
 from resilisim.envs.workflow.records import Int, Records, World
 from resilisim.envs.workflow.spaces import (
@@ -198,19 +198,14 @@ class _Chain:
             if not len(rows):
                 continue
             self._stage[: len(rows)] = states[rows]
-            step_environments(
+            core.step(
                 actions[rows],
-                *outcome,
+                outcome,
                 LEAVE_ENDED,
                 np.zeros(1, dtype=np.int64),
-                core.episodes[: len(rows)],
-                core.sections,
-                core.finals,
-                core.final_sections,
-                core.records,
-                core.worlds,
                 self._rewards[: len(rows)],
                 self._ended[: len(rows)],
+                slice(len(rows)),
             )
             reached.append((self._stage[: len(rows)].copy(), weights[rows] * chances[rows, place]))
         return reached

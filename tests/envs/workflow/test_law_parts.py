@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from resilisim.envs.conversation import ConversationEnv
-from resilisim.envs.workflow import env, spaces
+from resilisim.envs.workflow import core, spaces
 from resilisim.envs.workflow.env import WorkflowEnv
 from resilisim.envs.workflow.spaces import INVOKE_TOOL, RETRY_TOOL, VALIDATE_OUTPUT, action_index, meta_action_index
 from resilisim.envs.workflow.tables import call_parameters
@@ -393,8 +393,8 @@ def test_compiled_code_is_the_plain_one(monkeypatch: pytest.MonkeyPatch) -> None
     told = _played(batched=True)
     with monkeypatch.context() as patch:
         for name in ("begin_episodes", "step_environments"):
-            kernel = getattr(env, name)
-            patch.setattr(env, name, getattr(kernel, "py_func", kernel))
+            kernel = getattr(core, name)
+            patch.setattr(core, name, getattr(kernel, "py_func", kernel))
         assert len(list(_replayed(told))) == 80
 
 
