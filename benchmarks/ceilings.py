@@ -40,8 +40,9 @@ HARD = "advanced_computation_pipeline"
 TEMPLATE = """\
 # {version}: what its tasks require, and their ceilings
 
-V\\* is the best possible rate of full success of an agent that knows the law and the required tools. All but the shares
-of trained policies follows from the tasks alone, in the default environment (10 turns); nothing is drawn.
+V\\* is the best possible rate of full success of an agent that knows the law and the required tools. Everything
+except the shares of trained policies follows from the tasks alone, in the default environment
+(10 turns). Nothing is sampled.
 
 ```sh
 python -m benchmarks.ceilings docs/results/ceilings.md      # some minutes; needs the extra train
@@ -51,8 +52,8 @@ resilisim bound --task all --clairvoyant-seeds 0
 
 {ceilings}
 
-*In order*: each required tool again until it succeeds, and nothing else. *After searches*: what is left of V\\* after
-the fewest searches, by clauses of the text, that show every tool.
+*In order*: each required tool repeated until it succeeds, and nothing else. *After searches*: what remains of V\\*
+after the fewest searches, by clauses of the text, that show every tool.
 
 ## How V\\* is distributed
 
@@ -70,11 +71,11 @@ Tasks that require each tool: at least {least}, at most {most:,}.
 
 {tools}
 
-## Policies that were trained on the version before
+## Policies trained on the previous version
 
-`policy:default` and `policy:benchmark` were trained on {before}. On tasks drawn from the test split of {version}, step
-by step, success computed and not sampled (`resilisim train evaluate NAME --tasks {number}`; without `--tasks` on all
-{held_out} of them, which takes an hour):
+`policy:default` and `policy:benchmark` were trained on {before}. Here they play tasks drawn from the test split of
+{version} step by step, and success is computed, not sampled (`resilisim train evaluate NAME --tasks {number}`; without
+`--tasks` on all {held_out} of them, which takes an hour):
 
 {policies}
 """

@@ -135,8 +135,8 @@ def filled(page: str, folder: Path) -> str:
             if done.returncode:
                 raise SystemExit(f"{command}\n{done.stdout}{done.stderr}")
             if shown and (shown.strip() == "..." or not holds(shown, done.stdout)):
-                rows = [line.rstrip() for line in VOLATILE.sub("...", done.stdout).strip("\n").splitlines()]
-                shown = "\n".join(line for line in rows if line) + "\n"
+                rows = [line.rstrip() for line in VOLATILE.sub("...", done.stdout).splitlines()]
+                shown = "".join(f"{line}\n" for line in rows if line)
             lines += [f"$ {command}", *shown.splitlines()]
         return f"```{match.group(1)}\n" + "\n".join(lines) + "\n```"
 

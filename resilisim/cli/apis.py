@@ -43,7 +43,7 @@ TwinOption = Annotated[
 ]
 SpeedOption = Annotated[
     Speed,
-    typer.Option("--speed", help="How much faster than real hosts' the clock of that twin runs."),
+    typer.Option("--speed", help="How many times faster than the real hosts the clock of that twin runs."),
 ]
 
 
@@ -74,7 +74,7 @@ def call_api(
     live: LiveOption = False,
     twin: TwinOption = None,
     speed: SpeedOption = 1.0,
-    attempt: Annotated[CountOrNone, typer.Option("--attempt", help="Which call it is; a twin draws by it.")] = 0,
+    attempt: Annotated[CountOrNone, typer.Option("--attempt", help="Number of the call; a twin draws by it.")] = 0,
     law: TwinLaw,
     as_json: JsonFlag = False,
 ) -> None:
@@ -161,7 +161,7 @@ def assess_apis(
         assessment.to_mapping(),
         _reliability_table(assessment, law if address is None else None),
         _error_table(assessment),
-        notes=[f"{count_of(calls * len(apis), 'call')} in {out}; the law that they say: {out / LAW_NAME}"],
+        notes=[f"{count_of(calls * len(apis), 'call')} in {out}; the law fitted to them: {out / LAW_NAME}"],
     )
 
 
@@ -225,7 +225,9 @@ def serve_twin(
     *,
     port: Annotated[Port, typer.Option("--port", help="Port on 127.0.0.1; 0 takes a free one.")] = 8750,
     law: TwinLaw,
-    speed: Annotated[Speed, typer.Option("--speed", help="How much faster than real hosts' its clock runs.")] = 1.0,
+    speed: Annotated[
+        Speed, typer.Option("--speed", help="How many times faster than the real hosts its clock runs.")
+    ] = 1.0,
 ) -> None:
     """Serve the twin: the routes of all APIs behind one address, with made-up answers and with faults."""
     asyncio.run(_serve(Twin(law, port, speed)))

@@ -91,8 +91,8 @@ SOURCES = options.OptionGroup(
         "semantic_match": {"default": None},
         "explore": {
             "default": None,
-            "help": "Share of the steps of the exact optimum that are mistakes on purpose.",
-            "default_text": "0.3 on the way to preference pairs, 0 in conversations",
+            "help": "Share of the steps of the exact optimum that are deliberate mistakes.",
+            "default_text": "0.3 for preference pairs, 0 for conversations",
         },
         "seed": {"group": PROMPTS_PANEL},
         "protocol": {"help": "How tools are called."},
@@ -136,7 +136,7 @@ def export(
     tokenizer: Annotated[
         Path | None,
         options.output_option(
-            help="What the lengths in the card are counted with: a tokenizer.json, its folder, a GGUF file, or none.",
+            help="Tokenizer of the lengths in the card: a tokenizer.json, its folder, a GGUF file, or none.",
             show_default="that of the SmolLM2 that ships",
         ),
     ] = None,

@@ -52,7 +52,7 @@ app = command_group()
 
 @app.callback()
 def group() -> None:
-    """Run a program of your own whose tools fail as a law says."""
+    """Run your own program, whose tools fail by a law."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +77,8 @@ def _named_program(
         typer.Option(
             "--tools",
             metavar="MODULE:NAME,NAME",
-            help="Functions that the program calls: names of functions, or of a list or mapping of some; again for "
-            "more.",
+            help="Functions that the program calls: names of functions, or of a list or mapping of functions; "
+            "repeatable.",
         ),
     ] = None,
     configuration: Annotated[
@@ -94,7 +94,9 @@ def _named_program(
     law: LawOption = None,
     reset: Annotated[
         str | None,
-        typer.Option("--reset", metavar="MODULE:FUNCTION", help="Called before each episode, to undo the one before."),
+        typer.Option(
+            "--reset", metavar="MODULE:FUNCTION", help="Called before each episode, to undo the previous one."
+        ),
     ] = None,
     fail: FailOption = None,
     checks: ChecksOption = None,
@@ -104,8 +106,8 @@ def _named_program(
         typer.Option(
             "--raises",
             metavar="[CODE=]MODULE:CLASS",
-            help="What a failed call raises, such as TIMEOUT=builtins:TimeoutError; or hang, hang:SECONDS (no answer "
-            "for a minute, or so long). Again for other codes.",
+            help="What a failed call raises, such as TIMEOUT=builtins:TimeoutError; hang (no answer for a minute)"
+            " or hang:SECONDS. Repeat it for other codes.",
             show_default="resilisim:InjectedFailure",
         ),
     ] = None,
@@ -118,7 +120,7 @@ def _named_program(
         typer.Option(
             "--check",
             metavar="MODULE:FUNCTION",
-            help="Asked at the end whether things are as they should be; unless answers are the goal it decides alone.",
+            help="Called at the end: is everything as it should be? It alone decides, unless answers are the goal.",
             rich_help_panel=GOAL_GROUP,
         ),
     ] = None,
@@ -129,7 +131,7 @@ def _named_program(
         str | None,
         typer.Option(
             "--name",
-            help="Who plays, for the results.",
+            help="Name of the player in the results.",
             show_default="the function's name",
             rich_help_panel=OUTPUT_GROUP,
         ),
@@ -200,7 +202,7 @@ def run(
 ) -> None:
     """Play a program seed after seed, each call of its tools drawn first: V*, success, and where points were lost.
 
-    The program is called once for each episode, with the tools by place or by name (`tools["charge_card"]`).
+    The program is called once for each episode, with the tools by position or by name (`tools["charge_card"]`).
     """
     try:
         result = run_program(program.run, program.functions, seeds, reset=program.reset, out=out, **program.options)
@@ -234,7 +236,7 @@ def explore(
     program: _Program,
     *,
     limits: ExplorationLimits,
-    seed: Annotated[Seed, typer.Option("--seed", help="Whose words failures say.")] = 0,
+    seed: Annotated[Seed, typer.Option("--seed", help="Seed of the wording of failures.")] = 0,
     out: Annotated[
         Path | None,
         typer.Option("--out", help="Folder of every branch, for reports and gates.", rich_help_panel=OUTPUT_GROUP),
@@ -243,7 +245,7 @@ def explore(
 ) -> None:
     """Compute how often a program succeeds, branch by branch, without a sample: it is called anew for each branch.
 
-    For programs that make the same calls wherever they have brought the same. Tools with side effects need --reset.
+    For programs that always make the same calls after the same results. Tools with side effects need --reset.
     """
     try:
         found = explore_program(
@@ -273,12 +275,13 @@ def shrink(
         Seed | None,
         typer.Option("--seed", help="Number of a lost episode.", show_default="the first that is lost"),
     ] = None,
-    plays: Annotated[Count, typer.Option("--plays", help="Most times that the program is called.")] = 1000,
+    plays: Annotated[Count, typer.Option("--plays", help="Most runs of the program.")] = 1000,
     as_json: JsonFlag = False,
 ) -> None:
     """Find the fewest failures that lose an episode of a program, and the lines that play it with just these.
 
-    Failed calls are turned into successes, all at once, in groups, and one after the other; all else stays as drawn.
+    Failed calls are turned into successes, all at once, in groups, and one after the other; everything else stays as
+    drawn.
     """
     case = _case(program, seed) if seed is not None else _first_lost(program)
     tell_shrunk(case.shrink(plays=plays), as_json, "Play it again, in Python:")
@@ -299,7 +302,7 @@ def adversary(program: _Program, *, limits: AdversaryLimits, seed: _OfSeed = 0, 
 @app.command("matrix")
 @_takes_program
 def matrix(program: _Program, *, seed: _OfSeed = 0, as_json: JsonFlag = False) -> None:
-    """Try one fault of each kind at each call of a program: what becomes of the episode, and what it costs.
+    """Try one fault of each kind at each call of a program: is the episode lost, and what does it cost?
 
     All other calls succeed. The weights of the rows add up to how often there is exactly one fault.
     """
@@ -388,5 +391,5 @@ def _raises(texts: Iterable[str]) -> Any:
         is_word = reference == "cut" or reference.partition(":")[0] == "hang"
         by_code[code if equals else ""] = reference if is_word else import_attribute(reference, "--raises")
     if "" in by_code and len(by_code) > 1:
-        raise InvalidInputError("--raises says what every failure is raised as, and what one code is: expected one")
+        raise InvalidInputError("--raises is given for all failures and for single codes: expected one or the other")
     return by_code.get("", by_code)

@@ -71,11 +71,12 @@ def check(
         str | None, typer.Option("--tasks", metavar="WORLD", help="The law is for the tools of a world (apis-v1).")
     ] = None,
     own_tools: Annotated[
-        bool, typer.Option("--own-tools", help="The law is for functions or a server of your own: any names will do.")
+        bool,
+        typer.Option("--own-tools", help="The law is for your own functions or server: any names of tools will do."),
     ] = False,
     as_json: options.JsonFlag = False,
 ) -> None:
-    """Check a law file: what is wrong with it is one line, with the place, the value, and what was expected."""
+    """Check a law file; an error is one line, with the place, the value, and what was expected."""
     if own_tools and (library is not None or world is not None):
         raise InvalidInputError("--own-tools says that no library is known: expected it without --library and --tasks")
     law = load_law(file)
@@ -110,7 +111,7 @@ def fit(
         ),
     ] = "all",
     library: options.LibraryOption = None,
-    latency: Annotated[bool, typer.Option("--latency", help="Put how long calls took into the law.")] = False,
+    latency: Annotated[bool, typer.Option("--latency", help="Add the durations of calls to the law.")] = False,
     name: Annotated[
         str | None, typer.Option("--name", help="Name of the law.", show_default="that of the file")
     ] = None,
@@ -119,7 +120,7 @@ def fit(
     ] = None,
     as_json: options.JsonFlag = False,
 ) -> None:
-    """Fit a law to recorded calls, with intervals, and say what the calls do not tell."""
+    """Fit a law to recorded calls, with intervals, and say what the calls cannot tell."""
     if out is not None and out.suffix not in SUFFIXES:
         raise InvalidInputError(f"--out {str(out)!r:.100}: expected a name that ends in {', '.join(SUFFIXES)}")
     own_library = None if library is None else options.load(library)

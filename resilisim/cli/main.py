@@ -46,7 +46,7 @@ COMMANDS = {
     "evaluate": ("evaluation.evaluate:evaluate", "Evaluate policies and agents; write every episode to a folder."),
     "explore": ("evaluation.explore:explore", "Compute success rates branch by branch, without a sample."),
     "gate": ("evaluation.gate:gate", "Judge a candidate against a baseline, as a step of a build."),
-    "inject": ("inject:app", "Run a program of your own whose tools fail as a law says."),
+    "inject": ("inject:app", "Run your own program, whose tools fail by a law."),
     "report": ("evaluation.report:report", "Write the HTML report of a run, finished or not."),
     "view": ("evaluation.view:view", "Show all runs of a folder in the browser, also while they play."),
     "runs": ("main:runs", "Compare, rank, rescore, merge, export and check runs."),
@@ -78,7 +78,7 @@ RUNS = {
     ),
     "profile": (
         "runs.profile:profile",
-        "Show how policies cope when tools fail more often, turns run short and plans are flawed, next to the optimum.",
+        "Show how policies cope with less reliable tools, fewer turns and flawed plans, next to the optimum.",
     ),
     "episode": (
         "runs.episode:show",
@@ -99,7 +99,7 @@ RUNS = {
     ),
     "matrix": (
         "runs.failures:matrix",
-        "Try one fault of each kind at each call of an agent: what becomes of the episode, and what it costs.",
+        "Try one fault of each kind at each call of an agent: is the episode lost, and what does it cost?",
     ),
     "rescore": (
         "runs.folders:rescore",
@@ -119,11 +119,11 @@ RUNS = {
     ),
     "tables": (
         "runs.folders:tables",
-        "Make the tables of the KPI-Chain and RP-ReAct papers from runs on pages or records, published figures beside.",
+        "Make the tables of the KPI-Chain and RP-ReAct papers, with the published figures, from runs on their worlds.",
     ),
     "submit": (
         "runs.submit:app",
-        "Check runs that others send: were they played on a published set, to the last draw?",
+        "Check submitted runs: were they played on a published set, to the last draw?",
     ),
 }
 # What a command was called before there were groups -> what it is called now.

@@ -53,7 +53,7 @@ HttpOption = Annotated[
     typer.Option(
         "--http",
         metavar="HOST:PORT",
-        help="Serve over HTTP, one session an episode, instead of one client over the standard streams.",
+        help="Serve over HTTP, one session per episode, instead of one client over the standard streams.",
     ),
 ]
 HostOption = Annotated[
@@ -69,11 +69,13 @@ HeaderOption = Annotated[
     typer.Option(
         "--header",
         metavar="NAME: VALUE",
-        help="Sent to the URL with each request; again for more. $NAME in a value stands for a variable of the "
-        "environment: 'Authorization: Bearer $TOKEN'.",
+        help="Sent to the URL with each request; repeatable. $NAME in a value stands for an environment "
+        "variable: 'Authorization: Bearer $TOKEN'.",
     ),
 ]
-NameOption = Annotated[str, typer.Option("--name", help="Who plays, for the results.", rich_help_panel=OUTPUT_GROUP)]
+NameOption = Annotated[
+    str, typer.Option("--name", help="Name of the player in the results.", rich_help_panel=OUTPUT_GROUP)
+]
 LawOption = Annotated[
     str | None,
     typer.Option(
@@ -86,14 +88,14 @@ LawOption = Annotated[
 SaltOption = Annotated[str, typer.Option("--salt", help="Any text; another one gives other draws.")]
 WaitOption = Annotated[
     bool,
-    typer.Option("--wait", help="Let calls really take the time that a law with latency says.", show_default=False),
+    typer.Option("--wait", help="Really wait as long as calls take under a law with latency.", show_default=False),
 ]
 ForceOption = Annotated[
     list[str] | None,
     typer.Option(
         "--force",
         metavar="TOOL#NUMBER=RESULT",
-        help="What a call brings, whatever its draw is: add#2=TIMEOUT, add#1=ok; again for more. Records mark it.",
+        help="Force the result of a call, whatever its draw: add#2=TIMEOUT, add#1=ok; repeatable. Records mark it.",
     ),
 ]
 RequiredOption = Annotated[
@@ -101,8 +103,8 @@ RequiredOption = Annotated[
     typer.Option(
         "--required",
         metavar="TOOL,TOOL",
-        help="The goal: tools that have to answer, in this order; or to have run (--goal effects). It gives every "
-        "episode a score, V*, regret and luck.",
+        help="The goal: tools that have to answer, in this order, or that have to have run (--goal effects). "
+        "With it every episode has a score, V*, regret and luck.",
         rich_help_panel=GOAL_GROUP,
     ),
 ]
@@ -110,7 +112,8 @@ FailOption = Annotated[
     Literal["before", "after"] | None,
     typer.Option(
         "--fail",
-        help="Calls fail before they run, or after, when their answer is lost: short for a law that says so.",
+        help="Whether failing calls fail before they run, or after it, so that only the answer is lost; short"
+        " for a law that says so.",
         show_default="by the law",
     ),
 ]
@@ -119,7 +122,7 @@ ChecksOption = Annotated[
     typer.Option(
         "--checks",
         metavar="TOOL=TOOL",
-        help="Where answers are lost: the second tool tells how often the first one has run; again for more.",
+        help="For lost answers: the second tool tells how often the first one has run; repeatable.",
     ),
 ]
 AnyOrderOption = Annotated[
@@ -131,15 +134,15 @@ OnceOption = Annotated[
 ]
 TurnsOption = Annotated[
     Turns | None,
-    typer.Option("--turns", help="Calls that there are.", show_default="10", rich_help_panel=GOAL_GROUP),
+    typer.Option("--turns", help="Number of calls.", show_default="10", rich_help_panel=GOAL_GROUP),
 ]
 GoalOption = Annotated[
     Counts | None,
     typer.Option(
         "--goal",
-        help="What has to have happened: each tool has answered, or it has run with success, whether or not its answer "
-        "came through.",
-        show_default="answers; with a check of the end state effects",
+        help="What counts: that each tool has answered, or that it has run successfully, whether or not its "
+        "answer came through.",
+        show_default="answers; effects with a check of the end state",
         rich_help_panel=GOAL_GROUP,
     ),
 ]
@@ -165,7 +168,7 @@ def serve(
     split: options.SplitOption = None,
     prompt: Annotated[
         list[str] | None,
-        typer.Option("--prompt", help=options.PROMPT_HELP + "; again for more.", show_default="baseline"),
+        typer.Option("--prompt", help=options.PROMPT_HELP + "; repeatable.", show_default="baseline"),
     ] = None,
     seeds: options.SeedsOption = 1,
     tools: options.ToolsOption = None,
@@ -177,7 +180,7 @@ def serve(
     ] = None,
     name: NameOption = CLIENT_NAME,
     episode_timeout: Annotated[
-        Seconds | None, typer.Option("--episode-timeout", help="Give an episode up after so many seconds.")
+        Seconds | None, typer.Option("--episode-timeout", help="Give up an episode after this many seconds.")
     ] = None,
 ) -> None:
     """Serve episodes to MCP clients: the tools of the library, episode_start and episode_finish."""
@@ -211,7 +214,7 @@ def proxy(
     ] = None,
     *,
     url: Annotated[
-        str | None, typer.Option("--url", help="Where the server listens (streamable HTTP), instead of a command.")
+        str | None, typer.Option("--url", help="URL of a server that listens (streamable HTTP), instead of a command.")
     ] = None,
     header: HeaderOption = None,
     law: LawOption = None,
@@ -226,8 +229,7 @@ def proxy(
         Path | None,
         typer.Option(
             "--library",
-            help="Tools of the server as JSON, as far as there is something to say: dependencies, success_probability, "
-            "errors.",
+            help="Tools of the server as JSON, for those that have dependencies, success_probability or errors.",
             dir_okay=False,
         ),
     ] = None,
@@ -237,8 +239,7 @@ def proxy(
         Seconds | None,
         typer.Option(
             "--call-timeout",
-            help="The server hangs if it takes more seconds than this to answer anything: a call, its list of tools, "
-            "the beginning.",
+            help="Seconds after which the server counts as hung: in a call, its list of tools, or its start.",
             show_default="600",
         ),
     ] = None,
@@ -256,7 +257,7 @@ def proxy(
     ] = None,
     name: NameOption = CLIENT_NAME,
 ) -> None:
-    """Put a real MCP server under a law: its tool calls are drawn first, then really made; all else passes unchanged.
+    """Put a real MCP server under a law: its tool calls are drawn first, then really made; the rest passes unchanged.
 
     The client starts this command instead of the server. Over HTTP each session is an episode with a server of its own,
     the k-th with the seed --seed + k; so is each URL /episodes/k/mcp. It ends when its client closes the session.

@@ -68,9 +68,9 @@ ToolsOption = Annotated[
     Literal["native", "discovery", "listed"] | None,
     typer.Option(
         "--tools",
-        help="How agents come by their tools: each is a function of its own (native), they are searched for "
-        "(discovery), or that with all names in the prompt (listed).",
-        show_default="native for agents with a loop of their own, else discovery",
+        help="How agents get their tools: each is a function (native), they have to be searched for "
+        "(discovery), or the same with all names in the prompt (listed).",
+        show_default="native for agents with their own loop, else discovery",
         rich_help_panel=ENVIRONMENT_GROUP,
     ),
 ]
@@ -78,8 +78,8 @@ RecordTextsOption = Annotated[
     Literal["all", "failures", "none"] | None,
     output_option(
         "--record-texts",
-        help="Whose prompts, thoughts, messages and replies stay in the records: of all episodes, of failures (no full "
-        "success), of none.",
+        help="Episodes that keep prompts, thoughts, messages and replies in their records: all, failures (no "
+        "full success), or none.",
         show_default="all of LLM agents, failures of other policies",
     ),
 ]
@@ -284,7 +284,7 @@ def find_task(instance_id: str, tasks: str, library: ToolLibrary) -> Task:
 
 
 def _named(instance_id: str, name: str, tasks: Iterable[Task] | None) -> Task:
-    """Return the task of an id among those of a name; the benchmark has those of the version before, too."""
+    """Return the task of an id among those of a name; the benchmark has those of the previous version, too."""
     if name == BENCHMARK_VERSION:
         return find_benchmark_task(instance_id)  # what was played on it stays readable
     by_id = {task.instance_id: task for task in tasks or ()}

@@ -159,14 +159,16 @@ def costs(
     seed: SeedOption = 0,
     executor: Annotated[
         Executor,
-        typer.Option(help="Who carries the plan out; they differ in what they do at a reference to what is not there."),
+        typer.Option(
+            help="Who carries out the plan; they differ in what they do at a reference that cannot be resolved."
+        ),
     ] = "plan-follower",
     environment: EnvironmentSettings,
     library: options.LibraryOption = None,
     workers: options.WorkersOption = 1,
     as_json: options.JsonFlag = False,
 ) -> None:
-    """Compute what each flaw costs whoever follows the plan, for every flaw, method, severity and task."""
+    """Compute what each flaw costs an agent that follows the plan, for every flaw, method, severity and task."""
     tool_library = options.load(library)
     read = read_tasks(tasks, tool_library)
     with Progressing(f"putting {len(FLAW_KEYS)} flaws into each of the plans of tasks", len(read)) as progress:

@@ -104,16 +104,17 @@ def generate(
     seed: Annotated[Seed, typer.Option(help="A different seed draws different tools where something is drawn.")] = 0,
     vocabulary: Annotated[
         Path | None,
-        typer.Option(help="Categories and operations of your own (JSON or YAML).", dir_okay=False),
+        typer.Option(help="Your own categories and operations (JSON or YAML).", dir_okay=False),
     ] = None,
     dependencies: Annotated[
         Literal["rules", "drawn"],
-        typer.Option(help="rules: by what the operations do; drawn: on up to three tools before, whatever they do."),
+        typer.Option(help="rules: by what the operations do; drawn: on up to three earlier tools, whatever they do."),
     ] = "rules",
     reliability: Annotated[
         str | None,
         typer.Option(
-            metavar="LOW:HIGH", help="Give tools success probabilities between two; left to the law if left out."
+            metavar="LOW:HIGH",
+            help="Give each tool its own success probability, in this range; without it the law's holds.",
         ),
     ] = None,
     out: Annotated[
@@ -122,7 +123,7 @@ def generate(
 ) -> None:
     """Make a library of categories x operations by rules; the same arguments write the same bytes.
 
-    Whatever takes `--library` takes it. Without arguments it makes the 30 tools that ship.
+    Every command with `--library` reads it. Without arguments it makes the 30 tools that ship.
     """
     library = generate_library(
         size,
@@ -177,10 +178,10 @@ def enhance_tools(
     library: options.LibraryOption = None,
     as_json: options.JsonFlag = False,
 ) -> None:
-    """Let a language model word tools so that a search tells them apart; what they mean stays (extra `llm`).
+    """Let a language model reword tools so that a search tells them apart; their meaning stays (extra `llm`).
 
     Only descriptions, differentiators and keywords change, and the original ones stay in `metadata.enhancement`. A tool
-    that the model does not get right stays as it was. Stopped, the same command takes what was answered from the cache.
+    that the model gets wrong stays as it was. After a stop, the same command takes earlier answers from the cache.
     """
     if out is None and not dry_run:
         raise InvalidInputError("option --out is missing: expected the file to write (only --dry-run needs none)")
@@ -283,10 +284,10 @@ def import_tools(
     header: HeaderOption = None,
     timeout: Annotated[Seconds, typer.Option("--timeout", help="How long a server may take to answer.")] = 60.0,
 ) -> None:
-    """Read tools of others into a library file: MCP servers, functions of OpenAI or Anthropic, BFCL, OpenAPI 3.
+    """Import tools into a library file: MCP servers, functions of OpenAI or Anthropic, BFCL, OpenAPI 3.
 
-    Names and schemas are taken as they come. What the annotations of tools suggest for a goal is printed, and nothing
-    follows from it by itself. `--library` reads such files directly, too.
+    Names and schemas stay as they are. What the tools' annotations suggest for a goal is printed, and has no other
+    effect. `--library` reads such files directly, too.
     """
     only = source[0] if len(source) == 1 else None
     is_url = only is not None and only.lower().startswith(("http://", "https://"))

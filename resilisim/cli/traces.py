@@ -119,7 +119,7 @@ def read(
         {"out": str(out), "law": result.law.to_mapping(), **faults.to_mapping()},
         *lines,
         _tools_table(faults),
-        *([_agents_table(faults)] if faults.agent else [plain("No fault of an agent shows in what the traces tell.")]),
+        *([_agents_table(faults)] if faults.agent else [plain("The traces show no fault of an agent.")]),
         *([named] if rows else []),
         notes=[
             *faults.untold,

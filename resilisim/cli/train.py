@@ -91,7 +91,7 @@ def train(
 ) -> None:
     """Train a policy with PPO, or a language model, and measure it.
 
-    Tasks of a library of your own (--library) are a setting: --set tasks=FILE.
+    Tasks of your own library (--library) are a setting: --set tasks=FILE.
     """
     if context.invoked_subcommand is not None:
         return
@@ -137,7 +137,7 @@ def evaluate(
     episodes: Annotated[
         Count | None,
         typer.Option(
-            help="Play so many episodes of each task. If left out, success rates are computed, without a sample, where "
+            help="Episodes of each task. Without it success rates are computed, without a sample, where "
             f"the law has no parts, and {EPISODES} are played elsewhere.",
         ),
     ] = None,
@@ -155,7 +155,7 @@ def evaluate(
     random_tools: Annotated[
         list[Annotated[int, Ge(FEWEST_TOOLS), Le(MAX_TOOLS)]] | None,
         typer.Option(
-            help="Measure on random libraries of so many tools instead, under each part of a law; repeatable.",
+            help="Measure on random libraries of this many tools instead, under each part of a law; repeatable.",
         ),
     ] = None,
     random_libraries: Annotated[
@@ -330,12 +330,12 @@ class FinetuningOptions:
     )
     stage: str | None = option(
         None,
-        "What is learned from: sft, demonstrations of the exact optimum; dpo, preferences by Q*; dagger, own episodes "
-        "in which the optimum speaks where the model errs; grpo, own episodes.",
+        "What the model learns from: sft, demonstrations of the exact optimum; dpo, preferences by Q*; "
+        "dagger, its own episodes, corrected by the optimum; grpo, its own episodes.",
         default_text="sft",
     )
     start: str | None = option(
-        None, "Adapter to go on from: the folder of another run, or resilisim.", default_text="a fresh one"
+        None, "Adapter to start from: the folder of another run, or resilisim.", default_text="a fresh one"
     )
     device: str | None = option(None, "auto, cpu or cuda.", default_text="the preset's")
     seed: Annotated[int, Ge(0), Le(2**32 - 1)] | None = option(
@@ -363,7 +363,7 @@ def train_lm(
 ) -> None:
     """Fine-tune a small language model on what the exact optimum does, and play with it as --model local:DIR.
 
-    The model sees prompts and replies of the terse style, so it is to be played with --prompt-style terse.
+    The model sees prompts and replies of the terse style, so play it with --prompt-style terse.
     """
     configuration = configured.configuration()
     training = import_training("resilisim.finetuning.training", FINETUNING_PACKAGES, "train-lm")

@@ -228,7 +228,7 @@ class ConversationSpec(RolloutSpec):
     policy: str = option(DEMONSTRATOR, "Who plays conversations: exact-optimum, or any policy.", group=EPISODES_GROUP)
     explore: Share = option(
         0.0,
-        "Share of the steps of the exact optimum that are mistakes on purpose.",
+        "Share of the steps of the exact optimum that are deliberate mistakes.",
         group=EPISODES_GROUP,
     )
     plan_margin: Share = option(

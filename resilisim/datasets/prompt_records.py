@@ -45,21 +45,21 @@ class PromptSpec:
 
     types: tuple[str, ...] = option(
         PROMPT_TYPES,
-        "baseline, chain_of_thought, optimal or flawed; again for more.",
+        "baseline, chain_of_thought, optimal or flawed; repeatable.",
         flag="--type",
         default_text="all four",
     )
     flaws: tuple[str, ...] = option(
         FLAW_TYPES,
-        "Flaw type of the flawed prompts, or argument_passing; again for more.",
+        "Flaw type of the flawed prompts, or argument_passing; repeatable.",
         flag="--flaw",
         default_text="all seven",
     )
     severities: tuple[str, ...] = option(
-        (DEFAULT_SEVERITY,), "light, moderate or severe; again for more.", flag="--severity", default_text="moderate"
+        (DEFAULT_SEVERITY,), "light, moderate or severe; repeatable.", flag="--severity", default_text="moderate"
     )
     methods: tuple[str, ...] = option(
-        (), "Method of a flaw, or all; again for more.", flag="--method", default_text="one of two, drawn from the seed"
+        (), "Method of a flaw, or all; repeatable.", flag="--method", default_text="one of two, drawn from the seed"
     )
     plan_format: PlanFormat = option("markdown", "How plans are written; xml is an <mcp_task>.", group=OUTPUT_GROUP)
     alternatives: bool = option(

@@ -55,7 +55,7 @@ class RolloutSpec:
 
     prompts: tuple[str, ...] = option(
         DEFAULT_PROMPTS,
-        "Prompt type that is played, or flawed:FLAW:SEVERITY; again for more.",
+        "Prompt type that is played, or flawed:FLAW:SEVERITY; repeatable.",
         flag="--prompt",
         default_text="baseline and optimal",
         group=EPISODES_GROUP,
@@ -63,10 +63,10 @@ class RolloutSpec:
     seeds: Count = option(1, "Episodes of each task and prompt type.", group=EPISODES_GROUP)
     first_seed: Seed = option(0, "Seed of the first of them.", group=EPISODES_GROUP)
     flaws: tuple[str, ...] = option(
-        FLAW_TYPES, "Flaw type of the flawed prompts, or argument_passing; again for more.", flag="--flaw"
+        FLAW_TYPES, "Flaw type of the flawed prompts, or argument_passing; repeatable.", flag="--flaw"
     )
     severities: tuple[str, ...] = option(
-        (DEFAULT_SEVERITY,), "light, moderate or severe; again for more.", flag="--severity"
+        (DEFAULT_SEVERITY,), "light, moderate or severe; repeatable.", flag="--severity"
     )
     search: bool = option(
         True,

@@ -199,7 +199,7 @@ class EnvironmentSettings(LawOptions):
     )
     salt: str = option(
         EVALUATION_SALT,
-        "Any text; a salt of your own gives other draws, for a private leaderboard.",
+        "Any text; your own salt gives other draws, for a private leaderboard.",
         default_text="",
         group=ENVIRONMENT_GROUP,
     )
@@ -226,7 +226,7 @@ class EnvironmentSettings(LawOptions):
     )
     force: tuple[str, ...] = option(
         (),
-        "What a call brings, whatever its draw is: network_fetcher#2=TIMEOUT, network_fetcher#1=ok; again for more. "
+        "Force the result of a call, whatever its draw: network_fetcher#2=TIMEOUT, network_fetcher#1=ok; repeatable. "
         "Records mark it.",
         group=LAW_GROUP,
         metavar="TOOL#NUMBER=RESULT",

@@ -70,11 +70,11 @@ def explore_program(
         program: Takes the functions under the law (by place or name) and calls them; it may be `async`.
         functions: What `inject` takes. They are really called.
         reset: Called before each play, to undo what the one before has done.
-        plays: Most times that the program is called.
+        plays: Most runs of the program.
         width: Where to stop before that: the most that the bracket may be wide.
         until: Told the bracket and V* after each play; where it says so, enough is known. Plays then go to branches
             alone, and none to an estimate.
-        seed: Whose words failures say.
+        seed: Seed of the wording of failures.
         out: Folder of the records, as `explore` writes it: for reports, comparisons and gates. The same call resumes
             it: what was played is played again, as far as it goes, and has to come to the same.
         progress: Whether to show progress; None shows it for what takes more than two seconds.

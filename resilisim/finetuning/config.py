@@ -29,7 +29,8 @@ class FinetuningConfig(BaseModel):
     """Settings of a fine-tuning; a preset holds a good value for each.
 
     Attributes:
-        stage: What is learned from: sft, demonstrations of the exact optimum; dpo, pairs of messages of which one is
+        stage: What the model learns from: sft, demonstrations of the exact optimum; dpo, pairs of messages of which
+        one is
             better by Q*; dagger, episodes of the model's own in which the demonstrator speaks where it errs; grpo,
             episodes of its own (policy gradient).
         start: The adapter that the training goes on from, as `--model local:START` names it; a fresh one if empty.

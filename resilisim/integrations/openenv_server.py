@@ -28,7 +28,7 @@ class ToolAction(Action):
 class ToolObservation(Observation):
     """What the environment says; `functions` stands in the first observation alone, `score` in the last."""
 
-    text: str = Field(description="The prompt, or what came of the call.")
+    text: str = Field(description="The prompt, or the answer to the call.")
     ok: bool | None = Field(default=None, description="Whether the call succeeded; none before the first.")
     error: str | None = Field(default=None, description="What went wrong, on one line.")
     turns_left: int = Field(description="Messages that can still be sent.")

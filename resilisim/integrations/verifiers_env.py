@@ -38,7 +38,7 @@ class WorkflowConfig(vf.TasksetConfig):
     reward: Reward = "success"
     """What an episode pays: success (1 or 0), value (outcome minus V*), advantage (minus the regret)."""
     library: str | None = None
-    """File of a library of one's own."""
+    """File of your own library."""
     options: dict[str, Any] = Field(default_factory=dict)
     """Options of `EnvironmentSettings`, such as {base = 0.7}."""
 

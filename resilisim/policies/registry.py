@@ -236,8 +236,8 @@ def _find(spec: str) -> tuple[Any, str]:
     if ":" in spec:
         return import_attribute(spec, where), where
     error = str(unknown_name("policy", spec, policy_names()))
-    own = "policy of your own is given as module:attribute, a trained one as policy:DIR"
-    raise InvalidInputError(f"{error} A {own}" if error.endswith("?") else f"{error}; a {own}")
+    own = "your own policy is given as module:attribute, a trained one as policy:DIR"
+    raise InvalidInputError(f"{error} {own[0].upper()}{own[1:]}" if error.endswith("?") else f"{error}; {own}")
 
 
 def _is_checkpoint(spec: str) -> bool:

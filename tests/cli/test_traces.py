@@ -28,7 +28,7 @@ def test_traces_are_read_reported_and_fitted(command: Command, tmp_path: Path) -
     assert shown.code == 0, shown.err
     page = (out / "report.html").read_text()
     assert "Faults of tools, faults of agents" in page
-    assert "called again unchanged after an error of its input" in page
+    assert "repeated unchanged after an input error" in page
     law = command("law", "fit", out, "--json").json()["law"]
     assert law["bases"] == asked["law"]["bases"]
 
@@ -48,7 +48,7 @@ def test_without_a_goal_there_are_faults_and_no_points(command: Command, tmp_pat
     asked = command("traces", "read", tmp_path, "--out", out)
     assert asked.code == 0, asked.err
     assert "points lost" not in asked.out
-    assert "called again unchanged after an error of its input" in asked.out
+    assert "repeated unchanged after an input error" in asked.out
     assert not (out / "episodes.jsonl").exists() or not (out / "episodes.jsonl").read_text()
     assert "expected a new folder" in command("traces", "read", file, "--out", out).refusal()
     assert "expected --required" in command("traces", "read", file, "--out", tmp_path / "b", "--any-order").refusal()

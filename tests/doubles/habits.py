@@ -146,7 +146,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     successes = sum(one.outcome for one in expected)
     print(
         f"\n{len(cases)} episodes a cell ({given.tasks} tasks, seeds 0 to {given.seeds - 1}); "
-        f"{successes} of them end in full success, whoever plays"
+        f"{successes} of them end in full success for every agent"
     )
     return int(any(number < len(cases) for number in same.values()))
 

@@ -189,9 +189,9 @@ def test_an_option_more(spec, expected):
         (f"{HERE}:Frozen[depth=2]", "cannot be shown under its options: FrozenInstanceError"),
         (
             "plan_follower",
-            "unknown policy 'plan_follower': did you mean 'plan-follower'? A policy of your own is given",
+            "unknown policy 'plan_follower': did you mean 'plan-follower'? Your own policy is given",
         ),
-        ("nonsense", "a policy of your own is given as module:attribute"),
+        ("nonsense", "your own policy is given as module:attribute"),
         ("random,plan-follower", "expected one policy; several are a list, or --policy given once for each"),
         ("no_such_module_here:Policy", "cannot import no_such_module_here: ModuleNotFoundError"),
         (f"{HERE}:Kep", "has no attribute 'Kep': did you mean 'Kept'?"),

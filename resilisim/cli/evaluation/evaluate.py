@@ -92,14 +92,14 @@ AgentOption = Annotated[
     list[str] | None,
     typer.Option(
         "--agent",
-        help="module:function of an agent that plays a session by itself, or NAME=module:function; again for more.",
+        help="module:function of an agent that plays a session by itself, or NAME=module:function; repeatable.",
     ),
 ]
 AgentCommandOption = Annotated[
     list[str] | None,
     typer.Option(
         "--agent-command",
-        help="A program that plays an episode over MCP, whose URL is in $RESILISIM_MCP_URL; again for more.",
+        help="A program that plays an episode over MCP, whose URL is in $RESILISIM_MCP_URL; repeatable.",
     ),
 ]
 PromptOption = Annotated[
@@ -148,7 +148,7 @@ def scene_for(
     split: str | None,
     library: Path | None,
 ) -> Scene:
-    """Return environment, tasks and library of those who play: agents of one's own call functions."""
+    """Return environment, tasks and library of those who play: your own agents call functions."""
     if calling is not None:
         environment = replace(environment, tools=calling, protocol="native" if agents else environment.protocol)
     elif agents:

@@ -79,7 +79,7 @@ def explore(
             rich_help_panel=MODEL_PANEL,
         ),
     ] = 1,
-    seed: Annotated[Seed, typer.Option("--seed", help="Whose words the tools say; results are all played.")] = 0,
+    seed: Annotated[Seed, typer.Option("--seed", help="Seed of the wording of tools; every result is played.")] = 0,
     workers: WorkersOption = 1,
     environment: EnvironmentSettings,
     models: ModelSettings,
@@ -92,8 +92,8 @@ def explore(
 ) -> None:
     """Compute success rates branch by branch, without a sample.
 
-    For agents that do the same whenever they are told the same: each branch of what calls can bring is played once, and
-    weighs as much as it is likely. Without --out, policies that are functions of the state are followed from state to
+    For agents that always do the same after the same answers: each branch of what calls can bring is played once and
+    weighted by its probability. Without --out, policies that are functions of the state are followed from state to
     state instead, which is much faster.
     """
     agents = agents_named(policy, agent, agent_command)

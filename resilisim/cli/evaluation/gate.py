@@ -42,11 +42,9 @@ def gate(
         typer.Argument(metavar="CANDIDATE", help="The same of the candidate; it may be left out with --plan."),
     ] = None,
     margin: Annotated[
-        float, typer.Option("--margin", help="Points of success that the candidate may be worse by.")
+        float, typer.Option("--margin", help="Points of success by which the candidate may be worse.")
     ] = 100.0 * MARGIN,
-    alpha: Annotated[
-        float, typer.Option("--alpha", help="Chance that the verdict is wrong, however often one looks.")
-    ] = ALPHA,
+    alpha: Annotated[float, typer.Option("--alpha", help="Chance of a wrong verdict, however often you look.")] = ALPHA,
     baseline_policy: Annotated[
         str | None, typer.Option("--baseline-policy", help="Only this agent of BASELINE.")
     ] = None,
@@ -79,7 +77,8 @@ def gate(
         ),
     ] = 16,
     plan: Annotated[
-        bool, typer.Option("--plan", help="Say how many pairs of episodes it will take, with what is there as a pilot.")
+        bool,
+        typer.Option("--plan", help="Say how many pairs of episodes it will take, with the existing runs as a pilot."),
     ] = False,
     difference: Annotated[
         list[float] | None,

@@ -16,7 +16,9 @@ from resilisim.tasks.benchmark import BENCHMARK_VERSION
 
 
 def view(
-    folder: Annotated[Path, typer.Argument(metavar="[FOLDER]", help="Folder below which the runs are.")] = Path(),
+    folder: Annotated[
+        Path, typer.Argument(metavar="[FOLDER]", help="Folder that contains the runs, at any depth.")
+    ] = Path(),
     port: Annotated[Port, typer.Option(help="Port on this machine; 0 takes a free one.")] = 8700,
     browser: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
     tasks: options.TasksOption = BENCHMARK_VERSION,

@@ -78,7 +78,7 @@ def compare(
 def counted_as_lost(number: int) -> str:
     """Say of how many episodes that broke, nobody can tell why, the worst case was taken."""
     broke = "broke and is not finished: it counts" if number == 1 else "broke and are not finished: they count"
-    return f"{count_of(number, 'episode')} {broke} as lost, since the agent may have brought that about"
+    return f"{count_of(number, 'episode')} {broke} as lost, since the agent may have caused that"
 
 
 def _interval(difference: Difference, digits: int) -> str:

@@ -79,7 +79,7 @@ def replay(
     models: ModelSettings,
     force: Annotated[
         list[str] | None,
-        typer.Option("--force", help="What a call brings other than then, as TOOL#NUMBER=RESULT; repeatable."),
+        typer.Option("--force", help="Another result for a call, as TOOL#NUMBER=RESULT; repeatable."),
     ] = None,
     tasks: options.TasksOption = BENCHMARK_VERSION,
     library: options.LibraryOption = None,

@@ -35,7 +35,7 @@ def extend(
     ] = None,
     turns: Annotated[Turns | None, typer.Option(help="Turns of an episode; those of the run if left out.")] = None,
     policy: Annotated[
-        str | None, typer.Option(help="Whose episodes, where limits ended those of several policies.")
+        str | None, typer.Option(help="Whose episodes to extend, if limits ended those of several policies.")
     ] = None,
     solved_by: Annotated[
         str | None, typer.Option(help="Only episodes that this other policy of the run has solved.")

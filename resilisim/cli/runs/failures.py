@@ -51,7 +51,8 @@ def shrink(
 ) -> None:
     """Find the fewest failures that lose an episode, and the command that plays it with just these.
 
-    Failed calls are turned into successes, all at once, in groups, and one after the other; all else stays as drawn.
+    Failed calls are turned into successes, all at once, in groups, and one after the other; everything else stays as
+    drawn.
     """
     if episode is None:
         episode = next((str(record["index"]) for record in read_records(run) if not record["outcome"]), None)
@@ -112,7 +113,7 @@ def matrix(
     library: options.LibraryOption = None,
     as_json: options.JsonFlag = False,
 ) -> None:
-    """Try one fault of each kind at each call of an agent: what becomes of the episode, and what it costs.
+    """Try one fault of each kind at each call of an agent: is the episode lost, and what does it cost?
 
     The agent, the task and the seed are those of an episode. All other calls succeed. The weights of the rows add up to
     how often there is exactly one fault.

@@ -47,11 +47,11 @@ def export(
 def rescore(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="Folder that `resilisim evaluate` wrote.")],
     out: Annotated[
-        Path | None, typer.Option(help="Write the episodes as they are scored now to this new folder.", file_okay=False)
+        Path | None, typer.Option(help="Write the rescored episodes to this new folder.", file_okay=False)
     ] = None,
     workers: Annotated[Workers, typer.Option(help="Processes.")] = 1,
     best: Annotated[
-        bool, typer.Option("--best", help="With --out: write down what would have been best at each message.")
+        bool, typer.Option("--best", help="With --out: record what would have been best at each message.")
     ] = False,
     library: LibraryOption = None,
     as_json: JsonFlag = False,
@@ -132,7 +132,7 @@ def tables(
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Make the tables of the KPI-Chain and RP-ReAct papers from runs on pages or records, published figures beside.
+    """Make the tables of the KPI-Chain and RP-ReAct papers, with the published figures, from runs on their worlds.
 
     Runs on pages (pages-v1, HotpotQA, LOFT) or tools of MCP servers give table 1 and figures 3 and 4 of KPI-Chain, its
     ablations, latency and calls by component, gain by hops, and precision, recall and success by the confidence

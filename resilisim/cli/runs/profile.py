@@ -88,7 +88,7 @@ def profile(
     ] = None,
     as_json: options.JsonFlag = False,
 ) -> None:
-    """Show how policies cope when tools fail more often, turns run short and plans are flawed, next to the optimum."""
+    """Show how policies cope with less reliable tools, fewer turns and flawed plans, next to the optimum."""
     for option, is_given, belongs in (
         ("--reliability", reliability, RELIABILITY),
         ("--turns", turns, TURNS),

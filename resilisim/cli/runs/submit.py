@@ -25,7 +25,7 @@ from resilisim.evaluation.submitted_episode import REFUSALS
 from resilisim.inputs import read_text
 from resilisim.tasks.sources import read_tasks
 
-app = command_group("Check runs that others send: were they played on a published set, to the last draw?")
+app = command_group("Check submitted runs: were they played on a published set, to the last draw?")
 
 REFUSED = 1  # exit code of a run that is not taken
 
@@ -47,7 +47,7 @@ def check(
     library: options.LibraryOption = None,
     as_json: options.JsonFlag = False,
 ) -> None:
-    """Check that a run was played on a published set; the exit code is 1 if it is not taken.
+    """Check that a run was played on a published set; the exit code is 1 if it is not accepted.
 
     Every episode is judged again from its record, with the draws that the salt gives, and its messages are sent to the
     environment once more. Nothing that the run names is imported or asked.

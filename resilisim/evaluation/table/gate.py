@@ -583,5 +583,5 @@ def _notes(sides: Sequence[_Side]) -> Iterator[str]:
         if lost:
             yield (
                 f"{side.name}: {count_of(lost, 'episode')} broke, nobody can tell why, and "
-                f"{'counts' if lost == 1 else 'count'} as lost, since the agent may have brought that about."
+                f"{'counts' if lost == 1 else 'count'} as lost, since the agent may have caused that."
             )

@@ -20,11 +20,11 @@ FaultKind = Literal["repeated_invalid_call", "did_not_wait", "ran_again", "gave_
 
 # What each fault of an agent is, for people.
 FAULT_WORDS: Final[Mapping[str, str]] = {
-    "invalid_call": "called with arguments that the tool does not take, or a tool that there is not",
-    "repeated_invalid_call": "called again unchanged after an error of its input",
-    "did_not_wait": "called again before the time that the error had asked to wait for",
-    "ran_again": "called again, unchanged and unseen, after an answer was lost, what must not run twice",
-    "gave_up_early": "ended after a failure without another try of the tool",
+    "invalid_call": "called with arguments that the tool does not accept, or called a tool that does not exist",
+    "repeated_invalid_call": "repeated unchanged after an input error",
+    "did_not_wait": "called again before the error's waiting time was over",
+    "ran_again": "repeated, without looking, a call that must not run twice after its answer was lost",
+    "gave_up_early": "stopped after a failure without trying the tool again",
 }
 _MOST_PLACES: Final = 1000  # of faults of one kind that are listed
 
@@ -156,7 +156,7 @@ def _untold(traces: Sequence[Trace], once: Collection[str]) -> Iterator[str]:
     if number := sum(not call.has_status for call in calls):
         yield f"Of {count_of(number, 'call')} it is not told whether they failed: an answer counts as a success."
     if number := sum(call.error == UNKNOWN_END for call in calls):
-        yield f"No answer is told of {count_of(number, 'call')}: what came of it is open; the law is fitted without it."
+        yield f"No answer is told of {count_of(number, 'call')}: its result is unknown; the law is fitted without it."
     waits = [call for call in calls if call.kind == "wait"]
     if waits and all(seconds_to_wait(call.words) is None or call.start is None for call in waits):
         yield "No error says for how long to wait, or no call says when it was made: whether agents waited is open."

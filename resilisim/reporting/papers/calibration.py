@@ -115,7 +115,7 @@ class Calibration:
             KPI_CHAIN,
             "Section C.1, success",
             "Success by theta in percent: as it was played, and as far as it can be read off the run with the lowest "
-            "theta, from the episodes of which it is known what becomes of them",
+            "theta, from the episodes whose course is then known",
             (*names, "theta"),
             ("played", "known", "at least", "at most"),
             tuple(row for family, by_theta in self._played.items() for row in self._successes(family, by_theta)),
