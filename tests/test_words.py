@@ -89,8 +89,18 @@ def test_the_test_finds_what_it_looks_for() -> None:
         "It goes on where it was.",
     ]
     wrong += ["with luck taken out", "tools are searched by meaning", "tried so often"]
-    wrong += ["A file; again for more.", "a server of your own", "All else passes unchanged.", "V* takes it that none did."]
-    wrong += ["what becomes of the episode", "as often as one likes", "the version before", "Who falls more slowly waits."]
+    wrong += [
+        "A file; again for more.",
+        "a server of your own",
+        "All else passes unchanged.",
+        "V* takes it that none did.",
+    ]
+    wrong += [
+        "what becomes of the episode",
+        "as often as one likes",
+        "the version before",
+        "Who falls more slowly waits.",
+    ]
     assert len(wrong) == len(UNWANTED)
     for text, pattern in zip(wrong, UNWANTED, strict=True):
         assert re.search(pattern, text, flags=re.IGNORECASE), text

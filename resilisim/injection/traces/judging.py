@@ -182,12 +182,16 @@ def record_traces(
     if records:
         faults.lost = lost_points(records)
         if turns is None:
-            faults.untold.append(f"The traces do not show how many calls agents had: V* is that of {asked.turns} (--turns).")
+            faults.untold.append(
+                f"The traces do not show how many calls agents had: V* is that of {asked.turns} (--turns)."
+            )
         if any(call.kind == "lost" for trace in named for call in trace.calls):
             did = (
                 "did not (--fail after: it did)" if asked.law.lost_answer is None else "did (--fail before: it did not)"
             )
-            faults.untold.append(f"The traces do not show whether a call with a lost answer ran: V* assumes that it {did}.")
+            faults.untold.append(
+                f"The traces do not show whether a call with a lost answer ran: V* assumes that it {did}."
+            )
     made = {"schema": "resilisim-faults-1", "law": FITTED if fitted else asked.law.name, **faults.to_mapping()}
     write_file_atomically(directory / FAULTS_NAME, (json.dumps(made, indent=1, ensure_ascii=False) + "\n").encode())
     return ReadTraces(directory, asked.law, fitted, faults, tuple(records))
