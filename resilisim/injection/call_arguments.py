@@ -71,6 +71,13 @@ class CallArguments:
                 values = bound_to(signature, args, named)
         return cls(args, named, values)
 
+    @classmethod
+    def recorded(cls, shown: str, digest: str) -> CallArguments:
+        """Return what stands for arguments of which a record holds text and digest."""
+        arguments = cls((), {}, None)
+        arguments._shown, arguments._digest = shown, digest
+        return arguments
+
     @property
     def shown(self) -> str:
         """The arguments as text, at most `LONGEST_ARGUMENTS` characters; one that is cut ends with `CUT`."""

@@ -193,6 +193,7 @@ class InjectedEpisode:
 
     Attributes:
         calls: The calls that have ended, in that order.
+        instance_id: What episodes of these functions are told apart from those of others by.
         has_goal: Whether something is to be reached.
         score: How good the episode was, once it has ended; None without a goal.
         record: Its record, likewise.
@@ -212,7 +213,7 @@ class InjectedEpisode:
         goal = Goal(settings.required or library.names[:1], settings.ordered, settings.once, settings.counts)
         self._problem: Problem = build_problem(library, goal, settings.law, settings.rules)
         # The draws are the same whatever is asked of the functions, so that modes and goals can be compared.
-        self._instance_id = f"task_{content_hash(['inject', sorted(library.names)])[:16]}"
+        self.instance_id = f"task_{content_hash(['inject', sorted(library.names)])[:16]}"
         self._errors: Errors = "documented" if settings.law.errors else "transient"
         self._forced = Forced.of(settings.force)
         self._forced.check_results(self._problem, self._errors)
@@ -244,7 +245,7 @@ class InjectedEpisode:
     def _begin_law(self) -> None:
         """Let the law begin, or begin anew, with draws of its own."""
         settings, number = self._settings, self._attempts.total()
-        instance_id = f"{self._instance_id}/{number}" if number else self._instance_id
+        instance_id = f"{self.instance_id}/{number}" if number else self.instance_id
         is_forced = self._forced.calls and not number  # what is forced is of the first time
         self._draws = settings.draws or (self._forced if is_forced else KEYED)
         self._key = episode_luck_key(settings.salt, settings.seed, instance_id)
@@ -475,7 +476,7 @@ class InjectedEpisode:
                         self._index,
                         self._settings.name,
                         PROMPT_TYPE,
-                        self._instance_id,
+                        self.instance_id,
                         self._settings.seed,
                         error=words,
                         reason=reason,
@@ -617,7 +618,7 @@ class InjectedEpisode:
             planner=None,
             flaw=None,
             protocol="native",
-            instance_id=self._instance_id,
+            instance_id=self.instance_id,
             task_type=TASK_TYPE,
             complexity=complexity_of(len(settings.required)),
             required_tools=list(settings.required),

@@ -86,6 +86,13 @@ def test_a_program_and_its_functions(command: Command, tmp_path: Path, monkeypat
     assert "luck-" in shown.out
     assert "5 of 8 episodes already there" in shown.err
     assert "resilisim report run" in shown.err
+    replayed = command("runs", "replay", "run", "6")
+    assert replayed.code == 0
+    assert "the same as recorded, to the last digit" in replayed.err
+    assert (
+        "expected an episode that has ended, and neither --live nor --force"
+        in command("runs", "replay", "run", "6", "--force", "charge#1=ok").refusal()
+    )
 
 
 @pytest.mark.long

@@ -24,7 +24,10 @@ from resilisim import InjectedFailure, inject, open_session, read_results
 from resilisim.envs.session import EpisodeEnded
 from resilisim.errors import InvalidInputError, StoreError
 from resilisim.evaluation.episode.attribution import identity_error
+from resilisim.evaluation.episode.rejudging import compare_records
 from resilisim.evaluation.run.rescoring import rescore_run
+from resilisim.evaluation.run.store import read_records
+from resilisim.injection.replay import replay_calls
 from resilisim.reporting import write_report
 from resilisim.simulator import Broken, EndRules, Goal, Law, LostAnswer, Outage, RateLimit, build_problem, start_state
 from resilisim.simulator.exact.optimum import start_optimum
@@ -376,6 +379,8 @@ def test_a_goal_has_a_score_whose_parts_add_up_and_luck_of_mean_zero(tmp_path: P
     assert write_report(results.directory).exists()
     with pytest.raises(InvalidInputError, match="a program made these calls itself"):
         rescore_run(tmp_path)
+    for record in read_records(tmp_path):
+        assert compare_records(record, replay_calls(tmp_path, record), tolerance=1e-12) == ("agreeing", None)
 
 
 def test_running_again_what_may_run_once_is_regret_where_it_was_a_choice() -> None:

@@ -16,7 +16,9 @@ import pytest
 import resilisim
 from resilisim.errors import InvalidInputError, StoreError
 from resilisim.evaluation.episode.attribution import identity_error
+from resilisim.evaluation.episode.rejudging import compare_records
 from resilisim.evaluation.run.store import read_records
+from resilisim.injection.replay import replay_calls
 from resilisim.injection.traces.faults import faults_of
 from resilisim.injection.traces.judging import record_traces
 from resilisim.injection.traces.reading import read_traces, trace_files
@@ -392,6 +394,8 @@ def test_a_trace_of_a_program_under_inject_is_judged_as_inject_judged_it(tmp_pat
                 [other[name] for name in ("value", "regret", "luck")], abs=1e-12
             )
         assert identity_error(theirs) < 1e-9
+        for folder, record in (("own", mine), ("read", theirs)):
+            assert compare_records(record, replay_calls(tmp_path / folder, record), 0.0) == ("agreeing", None)
     lost = result.faults.lost
     assert lost is not None
     assert lost["lost"] == pytest.approx(lost["tools"] + lost["agent"], abs=1e-9)
@@ -470,6 +474,8 @@ def test_answers_that_were_lost_had_run_or_not_and_v_weighs_the_second_charge(go
     else:  # whoever has to have the answer of a charge has lost with it
         assert again["optimum"] < read["before"].records[0]["optimum"]
     for result in read.values():
+        for record in result.records:
+            assert compare_records(record, replay_calls(result.directory, record), 0.0) == ("agreeing", None)
         assert [call["error"] for call in _calls(result.directory) if call["error"] and call["seed"] == 0] == [
             "TIMEOUT"
         ]

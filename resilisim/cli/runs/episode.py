@@ -14,12 +14,14 @@ from rich.table import Table as Grid
 
 from resilisim.cli import options
 from resilisim.cli.output import console, note, plain, print_json
+from resilisim.errors import InvalidInputError
 from resilisim.evaluation.episode.record import EpisodeRecord, FailureRecord, StepRecord, is_failure
 from resilisim.evaluation.episode.rejudging import compare_records
 from resilisim.evaluation.episode.texts import has_agent_texts, newly_told, opened_if_whole, prompt_of, replies_of
 from resilisim.evaluation.run.contestants import ModelSettings
 from resilisim.evaluation.run.replay import find_episode, finished, replay_episode
 from resilisim.evaluation.run.store import read_manifest
+from resilisim.injection.replay import is_of_program, replay_calls
 from resilisim.tables.table import Table
 from resilisim.tasks.benchmark import BENCHMARK_VERSION
 
@@ -88,10 +90,19 @@ def replay(
 ) -> None:
     """Replay one episode; nothing is written.
 
-    With the recorded replies, and nothing forced, it must end as it did before.
+    With the recorded replies, and nothing forced, it must end as it did before. Calls of your own program, or behind
+    the proxy, are drawn anew; what the functions did is taken from the record, and none of them is called.
     """
     episode_record = find_episode(run, episode)
     record = finished(episode_record)
+    if is_of_program(run):
+        if live or models.models or force or record is None:
+            raise InvalidInputError(
+                f"{run}: a program made these calls itself, and they are replayed as they were recorded: expected an "
+                "episode that has ended, and neither --live nor --force (`resilisim inject run --force` plays anew)"
+            )
+        _tell_replayed(record, replay_calls(run, record), full, as_json)
+        return
     tool_library = options.load(library)
     asked: ModelSettings | None = None
     if live or models.models or record is None:
@@ -105,19 +116,30 @@ def replay(
         models.prices,
         force or (),
     )
+    if record is not None and asked is None and not force:
+        _tell_replayed(record, again, full, as_json)
+        return
+    _print(again, full, as_json)
+    if record is None:
+        note("the episode reached its end; nothing was written: repeat the run's own command to finish it")
+    else:
+        note(f"recorded: {record['score']['level']}; now: {again['score']['level']}")
+
+
+def _print(again: EpisodeRecord, full: bool, as_json: bool) -> None:
     if as_json:
         print_json(again)
     else:
         print_transcript(again, console(), full)
-    if record is None:
-        note("the episode reached its end; nothing was written: repeat the run's own command to finish it")
-    elif asked is not None or force:
-        note(f"recorded: {record['score']['level']}; now: {again['score']['level']}")
-    else:
-        _, difference = compare_records(record, again, tolerance=0.0)
-        note("the same as recorded, to the last digit" if difference is None else f"not as recorded: {difference}")
-        if difference is not None:
-            raise typer.Exit(1)
+
+
+def _tell_replayed(record: EpisodeRecord, again: EpisodeRecord, full: bool, as_json: bool) -> None:
+    """Print an episode that was replayed as it was recorded, and say whether it ended as it did before."""
+    _print(again, full, as_json)
+    _, difference = compare_records(record, again, tolerance=0.0)
+    note("the same as recorded, to the last digit" if difference is None else f"not as recorded: {difference}")
+    if difference is not None:
+        raise typer.Exit(1)
 
 
 def models_asked_again(run: Path, policy: str, models: ModelSettings) -> ModelSettings:

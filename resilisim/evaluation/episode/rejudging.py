@@ -77,7 +77,7 @@ def rejudged(
     """
     world = _WorldOf(record) if "world" in record else None
     goal = Goal.recorded(record["required_tools"], record.get("goal", {})) if world is None else world_goal(world.task)
-    problem = build_problem(library, goal, *_law_and_rules(record), world is not None)
+    problem = build_problem(library, goal, *law_and_rules(record), world is not None)
     judge = Judge(problem)
     attribution = Attribution(judge.values, record["planner"], record["flaw"])
     read = read or message_reader(library, {"world": record.get("world")})
@@ -203,7 +203,8 @@ class _WorldOf:
         return graded(self._world, self.task, record.get("answer"), calls).to_mapping()
 
 
-def _law_and_rules(record: EpisodeRecord) -> tuple[Law, EndRules]:
+def law_and_rules(record: EpisodeRecord) -> tuple[Law, EndRules]:
+    """Return law and end rules of a record; InvalidInputError if they are not known."""
     law = record["law"]
     try:
         is_plain = law.keys() <= set(CONSTANTS)

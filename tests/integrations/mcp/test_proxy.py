@@ -34,8 +34,10 @@ from resilisim.cli.main import app as command_line
 from resilisim.errors import ResiliSimError, StoreError
 from resilisim.evaluation import read_records
 from resilisim.evaluation.episode.attribution import identity_error
+from resilisim.evaluation.episode.rejudging import compare_records
 from resilisim.injection import fit_law
 from resilisim.injection.folder import InjectionFolder
+from resilisim.injection.replay import replay_calls
 from resilisim.integrations.mcp.host import EPISODE_PATH, listening
 from resilisim.integrations.mcp.proxy import Proxied, ProxyConnection, ProxyEpisodes, _innermost, read_agent
 from resilisim.simulator import Law, RateLimit
@@ -241,6 +243,8 @@ def test_a_goal_gives_v_star_regret_and_luck_and_ends_with_the_calls(mode: str, 
     records = list(read_records(tmp_path))
     assert [record["index"] for record in records] == [0, 1, 2, 3]
     assert all(identity_error(record) < 1e-9 for record in records)
+    for record in records:
+        assert compare_records(record, replay_calls(tmp_path, record), tolerance=0.0) == ("agreeing", None)
     expected = inject([_named("add"), _named("grows")], law=HALF, required=["add", "grows"], turns=4)
     with expected:
         pass
