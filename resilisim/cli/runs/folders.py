@@ -148,7 +148,7 @@ def tables(
         if path is not None:
             write_file_atomically(path, text(made).encode("utf-8"))
             written.append(f"{what}: {path}")
-    shown = [replace(table.shown(), notes=()) for table in made]
+    shown = [replace(table.table(), notes=()) for table in made]
     notes = dict.fromkeys(note for table in made for note in table.notes)
     answer(
         as_json, [table.to_mapping() for table in made], *shown, *(plain(note, "dim") for note in notes), notes=written

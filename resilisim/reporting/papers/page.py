@@ -23,7 +23,7 @@ def tables_page(tables: Sequence[PaperTable]) -> Page:
     sections = []
     for number, table in enumerate(tables):
         chart = _chart(table)
-        shown: Block = beside_a_chart(table.shown()) if chart else table.shown()
+        shown: Block = beside_a_chart(table.table()) if chart else table.table()
         sections.append(Section(f"table-{number}", table.name, [*chart, shown]))
     paper = tables[0].paper
     return Page(

@@ -62,7 +62,7 @@ class PaperTable:
     form: str | tuple[str, ...] = SHARES
     notes: tuple[str, ...] = ()
 
-    def shown(self) -> Table:
+    def table(self) -> Table:
         """Return the table as reports and the terminal show it."""
         rows = [
             [
