@@ -18,6 +18,8 @@ from resilisim.datasets.rollout import RolloutSpec
 from resilisim.tasks.task import SPLITS, split_of
 from tests.datasets.toy_source import ToySpec, has_detail, toy_tasks
 
+pytestmark = pytest.mark.long  # the library takes seconds to be imported; schemas in Arrow are tested in test_schema
+
 SCRIPT = """
 import json, sys
 from datasets import load_dataset

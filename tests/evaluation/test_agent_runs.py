@@ -371,6 +371,7 @@ evaluate("react", toy_tasks(), "optimal", 4, out=sys.argv[1], model=model, progr
 """
 
 
+@pytest.mark.long
 def test_a_killed_run_goes_on_and_asks_nothing_again_that_was_answered(tmp_path, python):
     def contents(requests):
         return [json.dumps(seen.body, sort_keys=True) for seen in requests]
