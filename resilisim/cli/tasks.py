@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import re
 import time
 from dataclasses import asdict
 from pathlib import Path
@@ -13,21 +12,18 @@ import typer
 
 from resilisim.bounds import Count, CountOrNone, Seed
 from resilisim.chat import make_chat_model
-from resilisim.chat.middleware import ChatModelSettings, ResponseCache, request_key
+from resilisim.chat.middleware import ChatModelSettings, request_key
 from resilisim.chat.models import model_identity
-from resilisim.chat.openai import endpoint_url
 from resilisim.cli import options, prompts
+from resilisim.cli.enhancing import REACH, WANTED, ModelOption, answers_in, check_arguments, tell_forecast
 from resilisim.cli.output import answer, command_group, note, plain
 from resilisim.envs.settings import EnvironmentSettings
-from resilisim.errors import InvalidInputError, unknown_name
+from resilisim.errors import unknown_name
 from resilisim.evaluation.run.progress import Progressing
-from resilisim.redaction import SHORTEST_SECRET
-from resilisim.run_folder import default_cache_dir
 from resilisim.tables.table import Table
 from resilisim.tasks.benchmark import BENCHMARK_VERSION
 from resilisim.tasks.composition import check_figure_path, library_statistics, task_statistics, write_task_figure
 from resilisim.tasks.enhancement.enhancer import (
-    CallForecast,
     EnhancedTasksFile,
     EnhancementOptions,
     EnhancementTotals,
@@ -168,20 +164,10 @@ def stats(
     )
 
 
-_KEY_LIKE = re.compile(r"\b(?:sk|pk|gsk|key)-", re.IGNORECASE)
-
-
 @app.command("enhance")
 @options.takes(
-    reach=options.OptionGroup(
-        ChatModelSettings,
-        ["base_url", "max_concurrency", "retries", "timeout_seconds"],
-        options.MODEL_PANEL,
-        {"timeout_seconds": {"default": 60.0}},
-    ),
-    wanted=options.OptionGroup(
-        EnhancementOptions, panel=options.MODEL_PANEL, changed={"re_asks": {"group": options.OPTIONS_PANEL}}
-    ),
+    reach=REACH,
+    wanted=WANTED,
     environment=options.OptionGroup(
         EnvironmentSettings,
         options.TOOL_SEARCH,
@@ -194,13 +180,7 @@ def enhance(
         Literal["rewrite", "design"],
         typer.Option(help="rewrite: a better description; design: also other tools, inputs and outputs."),
     ],
-    model: Annotated[
-        str,
-        typer.Option(
-            help="Model to ask, such as openai:gpt-4o-mini; the key is read from OPENAI_API_KEY.",
-            rich_help_panel=options.MODEL_PANEL,
-        ),
-    ],
+    model: ModelOption,
     tasks: options.TasksOption = BENCHMARK_VERSION,
     out: Annotated[
         Path | None, typer.Option(help="JSON Lines file to write; the same command resumes it.", dir_okay=False)
@@ -218,14 +198,11 @@ def enhance(
     as_json: options.JsonFlag = False,
 ) -> None:
     """Let a language model rewrite or design tasks; a task that it gets wrong stays as it was (extra `llm`)."""
-    if out is None and not dry_run:
-        raise InvalidInputError("option --out is missing: expected the file to write (only --dry-run needs none)")
-    if reach.base_url is not None:
-        _refuse_no_address(reach.base_url)
+    check_arguments(out, dry_run, reach.base_url)
     tool_library = options.load(library)
     retriever = environment.retriever(tool_library)
     enhancing = RewriteMode(tool_library, retriever) if mode == "rewrite" else DesignMode(tool_library, retriever)
-    answers = ResponseCache(default_cache_dir() / "chat" if cache is None else cache)
+    answers = answers_in(cache)
     identity = model_identity(model, reach)
     originals = read_tasks(tasks, tool_library)
     arguments = {  # what decides the bytes that are written, the tasks aside
@@ -241,10 +218,9 @@ def enhance(
         finished = 0 if out is None else num_finished(out, arguments, originals)
         waiting = originals[finished:]
         with Progressing("writing questions", len(waiting)) as progress:
-            forecast = forecast_calls(
-                progress.track(waiting), enhancing, wanted, lambda request: request_key(identity, request) in answers
-            )
-        _tell_forecast(forecast, identity, finished, as_json)
+            questions = map(enhancing.ask, progress.track(waiting))
+            forecast = forecast_calls(questions, wanted, lambda request: request_key(identity, request) in answers)
+        tell_forecast("tasks", forecast, identity, finished, as_json)
         return
     enhancer = TaskEnhancer(enhancing, make_chat_model(model, reach, answers), wanted)
     totals = EnhancementTotals()
@@ -261,36 +237,6 @@ def enhance(
                 totals.add(enhancement)
     counts = {"file": str(out), "already_there": already, **totals.to_mapping()}
     _tell_totals(counts, time.perf_counter() - started, as_json)
-
-
-def _refuse_no_address(base_url: str) -> None:
-    """Refuse what is no address of an endpoint, and repeat it, unless it may be a key in the wrong place."""
-    try:
-        endpoint_url(base_url)
-    except InvalidInputError as error:
-        looks_like_address = len(base_url) < SHORTEST_SECRET or any(mark in base_url for mark in ".:/")
-        if not looks_like_address or any(mark in base_url for mark in "@?#") or _KEY_LIKE.search(base_url):
-            raise
-        reason = str(error).removeprefix("base URL: ")
-        raise InvalidInputError(f"option --base-url {base_url!r:.120}: {reason}") from None
-
-
-def _tell_forecast(forecast: CallForecast, identity: str, finished: int, as_json: bool) -> None:
-    tokens = (forecast.most_completion_tokens, forecast.most_completion_tokens_with_re_asks)
-    rows = [
-        ["calls", forecast.calls, forecast.most_calls],
-        ["prompt tokens (estimate)", forecast.prompt_tokens_estimate, forecast.most_prompt_tokens_estimate],
-        ["completion tokens (at most)", *tokens],
-    ]
-    there = f"{finished} tasks are already in the file, {forecast.cached} answers are in the cache"
-    answer(
-        as_json,
-        {"model": identity, "already_there": finished, **forecast.to_mapping()},
-        Table.of_values(
-            f"{forecast.tasks} tasks, nothing was asked", ["", "each asked once", "each asked again"], rows
-        ),
-        notes=[f"model: {identity}", there],
-    )
 
 
 def _tell_totals(counts: dict[str, Any], seconds: float, as_json: bool) -> None:

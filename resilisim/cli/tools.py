@@ -15,9 +15,10 @@ import typer
 
 from resilisim.bounds import Count, Seconds, Seed
 from resilisim.chat import make_chat_model
-from resilisim.chat.middleware import ChatModelSettings, ResponseCache
-from resilisim.chat.types import estimated_prompt_tokens
+from resilisim.chat.middleware import ChatModelSettings, request_key
+from resilisim.chat.models import model_identity
 from resilisim.cli import options
+from resilisim.cli.enhancing import REACH, WANTED, ModelOption, answers_in, check_arguments, tell_forecast
 from resilisim.cli.mcp import HeaderOption, headers_of, with_user_as_header
 from resilisim.cli.output import answer, command_group, error_console, note, plain, write_json
 from resilisim.envs.settings import EnvironmentSettings
@@ -25,9 +26,9 @@ from resilisim.errors import InfrastructureError, InvalidInputError, unknown_nam
 from resilisim.evaluation.run.progress import Progressing
 from resilisim.integrations.mcp.client import McpToolbox
 from resilisim.redaction import without_credentials
-from resilisim.run_folder import default_cache_dir, write_file_atomically
+from resilisim.run_folder import write_file_atomically
 from resilisim.tables.table import Table
-from resilisim.tasks.enhancement.enhancer import EnhancementOptions
+from resilisim.tasks.enhancement.enhancer import EnhancementOptions, forecast_calls
 from resilisim.tool_library import ToolLibrary, load_library
 from resilisim.tool_library.definitions import proposals
 from resilisim.tool_library.differentiation import Differentiated, ToolWriter, differentiate_library
@@ -149,26 +150,13 @@ def _two_numbers(text: str, option: str) -> tuple[float, float]:
 
 @app.command("enhance")
 @options.takes(
-    reach=options.OptionGroup(
-        ChatModelSettings,
-        ["base_url", "max_concurrency", "retries", "timeout_seconds"],
-        options.MODEL_PANEL,
-        {"timeout_seconds": {"default": 60.0}},
-    ),
-    wanted=options.OptionGroup(
-        EnhancementOptions, panel=options.MODEL_PANEL, changed={"re_asks": {"group": options.OPTIONS_PANEL}}
-    ),
+    reach=REACH,
+    wanted=WANTED,
     environment=options.OptionGroup(EnvironmentSettings, options.TOOL_SEARCH),
 )
 def enhance_tools(
     *,
-    model: Annotated[
-        str,
-        typer.Option(
-            help="Model to ask, such as openai:gpt-4o-mini; the key is read from OPENAI_API_KEY.",
-            rich_help_panel=options.MODEL_PANEL,
-        ),
-    ],
+    model: ModelOption,
     out: Annotated[Path | None, typer.Option(help="Library file to write.", dir_okay=False)] = None,
     reach: ChatModelSettings,
     wanted: EnhancementOptions,
@@ -183,23 +171,16 @@ def enhance_tools(
     Only descriptions, differentiators and keywords change, and the original ones stay in `metadata.enhancement`. A tool
     that the model gets wrong stays as it was. After a stop, the same command takes earlier answers from the cache.
     """
-    if out is None and not dry_run:
-        raise InvalidInputError("option --out is missing: expected the file to write (only --dry-run needs none)")
+    check_arguments(out, dry_run, reach.base_url)
     tools = options.load(library)
+    answers = answers_in(cache)
     if dry_run or out is None:
-        writer = ToolWriter(tools, environment.retriever(tools))
-        tokens = sum(estimated_prompt_tokens(wanted.request(writer.question(tool))) for tool in tools)
-        forecast = {
-            "tools": len(tools),
-            "calls": len(tools),
-            "most_calls": len(tools) * (1 + wanted.re_asks),
-            "prompt_tokens_estimate": tokens,
-            "most_completion_tokens": len(tools) * wanted.max_tokens,
-        }
-        rows = [[name.replace("_", " "), count] for name, count in forecast.items()]
-        answer(as_json, forecast, Table.of_values("nothing was asked", ["if each first answer can be used", ""], rows))
+        identity = model_identity(model, reach)
+        questions = map(ToolWriter(tools, environment.retriever(tools)).question, tools)
+        forecast = forecast_calls(questions, wanted, lambda request: request_key(identity, request) in answers)
+        tell_forecast("tools", forecast, identity, 0, as_json)
         return
-    chat = make_chat_model(model, reach, ResponseCache(default_cache_dir() / "chat" if cache is None else cache))
+    chat = make_chat_model(model, reach, answers)
 
     async def made(progress: Progressing) -> Differentiated:
         try:

@@ -134,6 +134,7 @@ def test_a_model_words_tools_anew_and_the_same_command_takes_its_answers_from_th
         assert "found first by what they are for" in first.err
         again = command(*enhance, "--json").json()
         assert (again["enhanced"], again["refusals"]) == (5, {"not_json": 1})
+        assert command(*enhance, "--dry-run", "--json").json()["cached"] == 6
         assert (endpoint.num_requests, out.read_bytes()) == (num_asked, written)
     assert [tool.differentiation_enhanced for tool in load_library(out)] == [False, *[True] * 5]
 

@@ -19,16 +19,10 @@ from resilisim.errors import InfrastructureError, InvalidInputError
 from resilisim.evaluation import read_records
 from resilisim.evaluation.run.rescoring import rescore_run
 from resilisim.workflows import parse_plan
+from tests.evaluation.session_agents import careful
 from tests.guards import WAITING_SECONDS, no_endless_wait
 
 TASKS = 4
-
-
-def follow(session: Session) -> str:
-    for name in parse_plan(session.prompt):
-        while session.turns_left and not session.call(name).ok:
-            pass
-    return "done"
 
 
 async def follow_async(session: Session) -> None:
@@ -58,13 +52,13 @@ def scores(directory: Path, policy: str) -> list[tuple[Any, ...]]:
 
 
 def test_agents_play_beside_policies_on_the_same_draws(tmp_path: Path) -> None:
-    run = evaluate("exact-optimum", TASKS, "optimal", 2, agents=[follow, follow_async, Follower()], out=tmp_path)
+    run = evaluate("exact-optimum", TASKS, "optimal", 2, agents=[careful, follow_async, Follower()], out=tmp_path)
     assert [row.num_episodes for row in run.rows] == [2 * TASKS] * 4
-    assert scores(tmp_path, "follow") == scores(tmp_path, "follow_async") == scores(tmp_path, "Follower")
+    assert scores(tmp_path, "careful") == scores(tmp_path, "follow_async") == scores(tmp_path, "Follower")
     assert run.manifest["arguments"]["environment"]["tools"] == "native"
-    assert run.manifest["arguments"]["policies"][1] == f"agent:{__name__}:follow"
-    assert {record["agent"]["architecture"] for record in run.records() if "agent" in record} >= {"follow", "Follower"}
-    again = evaluate("exact-optimum", TASKS, "optimal", 2, agents=[follow, follow_async, Follower()], out=tmp_path)
+    assert run.manifest["arguments"]["policies"][1] == f"agent:{careful.__module__}:careful"
+    assert {record["agent"]["architecture"] for record in run.records() if "agent" in record} >= {"careful", "Follower"}
+    again = evaluate("exact-optimum", TASKS, "optimal", 2, agents=[careful, follow_async, Follower()], out=tmp_path)
     assert again.call.num_already_there == 8 * TASKS
 
 
@@ -218,7 +212,7 @@ def test_nobody_who_is_judged_learns_from_rewards_what_a_call_was_worth() -> Non
         ([Session], "expected a function of a session, or module:function"),
         ("nowhere:f", "agent 'nowhere:f': cannot import nowhere"),
         ("json:nothing", "json has no attribute 'nothing'"),
-        ([follow, follow], "two policies are named 'follow'"),
+        ([careful, careful], "two policies are named 'careful'"),
     ],
 )
 def test_what_is_no_agent_is_refused(agents: Any, message: str) -> None:

@@ -24,16 +24,10 @@ from resilisim.policies.function_agent import FunctionAgent
 from resilisim.simulator.exact.optimum import Optimum
 from resilisim.tasks import find_task
 from resilisim.workflows import parse_plan
+from tests.evaluation.session_agents import crashing
 from tests.evaluation.toy_policies import toy_tasks
 
 LAWS = [{}, {"law": "meaningful-errors"}]
-
-
-def quits_at_a_failure(session: Session) -> str:
-    for name in parse_plan(session.prompt):
-        if not session.call(name).ok:
-            raise RuntimeError("a tool has failed")
-    return "done"
 
 
 def asserts(session: Session) -> str:
@@ -80,7 +74,7 @@ class QuitsAtAFailure:
 
 
 @pytest.mark.parametrize("options", LAWS, ids=["benchmark", "errors"])
-@pytest.mark.parametrize("agent", [quits_at_a_failure, asserts, QuitsAtAFailure])
+@pytest.mark.parametrize("agent", [crashing, asserts, QuitsAtAFailure])
 def test_an_agent_that_breaks_where_a_tool_fails_has_lost(agent: Any, options: dict[str, Any], tmp_path: Path) -> None:
     given: dict[str, Any] = {"policies": agent} if agent is QuitsAtAFailure else {"agents": agent}
     result = evaluate(**given, tasks=toy_tasks(2), prompts="optimal", seeds=8, out=tmp_path, **options)
@@ -245,7 +239,7 @@ def test_an_episode_that_is_handed_out_is_written_before_and_stays_begun_until_i
 def test_an_agent_that_is_given_up_has_lost_in_its_own_loop_too() -> None:
     record = play_episode(
         ConversationEnv(protocol="native", tools="native"),
-        FunctionAgent(quits_at_a_failure),
+        FunctionAgent(crashing),
         find_task("task_c64444cae27fab46"),
         "optimal",
         4,

@@ -8,70 +8,55 @@ from typing import Any
 import pytest
 
 from resilisim import evaluate, read_results
-from resilisim.envs import Session
 from resilisim.evaluation import compare_runs
 from resilisim.evaluation.run.store import RunStore, begun, read_manifest
 from resilisim.evaluation.table.leaderboard import read_leaderboard
-from resilisim.workflows import parse_plan
+from tests.evaluation.session_agents import careful, dodging
 from tests.evaluation.toy_policies import toy_tasks
-
-
-def honest(session: Session) -> str:
-    for name in parse_plan(session.prompt):
-        while session.turns_left and not session.call(name).ok:
-            pass
-    return "done"
-
-
-def dodger(session: Session) -> str:
-    for name in parse_plan(session.prompt):
-        if not session.call(name).ok:
-            raise ConnectionError("the endpoint is down, believe me")
-    return "done"
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("run")
-    result = evaluate(agents=[honest, dodger], tasks=toy_tasks(3), prompts="optimal", seeds=4, out=out)
+    result = evaluate(agents=[careful, dodging], tasks=toy_tasks(3), prompts="optimal", seeds=4, out=out)
     assert 0 < result.call.num_failures < 12
-    assert result.row("dodger", "optimal").success.value == 1.0  # of those that are finished
+    assert result.row("dodging", "optimal").success.value == 1.0  # of those that are finished
     return out
 
 
 def test_an_agent_that_dodges_its_losses_does_not_lead(run: Path) -> None:
     board = read_leaderboard([run])
     rows = {row.label: row for row in board.sections["optimal"]}
-    assert [row.label for row in board.sections["optimal"]] == ["honest", "dodger"]
-    lost = rows["dodger"].entry.num_counted_as_lost
-    assert (rows["honest"].entry.num_counted_as_lost, lost) == (0, 24 - read_results(run).num_episodes)
-    assert rows["dodger"].entry.summary.success.value == (12 - lost) / 12
+    assert [row.label for row in board.sections["optimal"]] == ["careful", "dodging"]
+    lost = rows["dodging"].entry.num_counted_as_lost
+    assert (rows["careful"].entry.num_counted_as_lost, lost) == (0, 24 - read_results(run).num_episodes)
+    assert rows["dodging"].entry.summary.success.value == (12 - lost) / 12
     assert board.num_unfinished == {str(run): lost}
     assert board.same_episodes
-    identity = rows["dodger"].entry.summary
+    identity = rows["dodging"].entry.summary
     assert identity.optimum.value - identity.regret.value == pytest.approx(identity.success.value - identity.luck.value)
 
 
 def test_comparisons_take_the_worst_case_too(run: Path) -> None:
-    found = compare_runs(run, run, "honest", "dodger")
+    found = compare_runs(run, run, "careful", "dodging")
     assert found.pooled.episodes == 12
     assert found.num_counted_as_lost == found.num_unfinished
     assert found.pooled.best.difference > 0.0
 
 
 def test_without_another_episode_of_the_task_it_counts_all_the_same(tmp_path: Path) -> None:
-    evaluate(agents=dodger, tasks=toy_tasks(3), prompts="optimal", seeds=4, out=tmp_path / "alone")
+    evaluate(agents=dodging, tasks=toy_tasks(3), prompts="optimal", seeds=4, out=tmp_path / "alone")
     (row,) = read_leaderboard([tmp_path / "alone"]).sections["optimal"]
     assert row.entry.num_counted_as_lost > 0
     assert row.entry.summary.num_episodes == 12
 
 
 def test_an_episode_that_was_handed_out_and_never_finished_counts_as_lost(tmp_path: Path) -> None:
-    evaluate(agents=honest, tasks=toy_tasks(2), prompts="optimal", out=tmp_path)
+    evaluate(agents=careful, tasks=toy_tasks(2), prompts="optimal", out=tmp_path)
     line = (tmp_path / "episodes.jsonl").read_bytes().splitlines(keepends=True)[0]
     (tmp_path / "episodes.jsonl").write_bytes(line)
     with RunStore(tmp_path, read_manifest(tmp_path)["arguments"], 2) as store:
-        store.begin(begun(1, "honest", "optimal", toy_tasks(2)[1].instance_id, 0))
+        store.begin(begun(1, "careful", "optimal", toy_tasks(2)[1].instance_id, 0))
     (row,) = read_leaderboard([tmp_path]).sections["optimal"]
     assert (row.entry.summary.num_episodes, row.entry.num_counted_as_lost) == (2, 1)
 
@@ -88,7 +73,7 @@ def test_what_the_infrastructure_broke_counts_nowhere(tmp_path: Path, monkeypatc
         return step(self, *call)
 
     monkeypatch.setattr(ConversationEnv, "step", breaks)
-    result = evaluate(agents=honest, tasks=toy_tasks(3), prompts="optimal", out=tmp_path)
+    result = evaluate(agents=careful, tasks=toy_tasks(3), prompts="optimal", out=tmp_path)
     assert (result.num_episodes, result.call.num_failures) == (2, 1)
     (row,) = read_leaderboard([tmp_path]).sections["optimal"]
     assert (row.entry.summary.num_episodes, row.entry.num_counted_as_lost) == (2, 0)

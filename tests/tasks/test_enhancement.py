@@ -585,17 +585,21 @@ def test_other_arguments_or_tasks_are_refused_by_the_first_difference(tmp_path):
 
 def test_the_forecast_counts_calls_and_tokens_and_asks_nothing():
     options = EnhancementOptions(max_tokens=100, re_asks=1)
-    forecast = forecast_calls(TASKS, REWRITE, options)
+    forecast = forecast_calls(map(REWRITE.ask, TASKS), options)
     prompts = sum(estimated_prompt_tokens(options.request(REWRITE.ask(task))) for task in TASKS)
-    assert (forecast.tasks, forecast.cached, forecast.calls, forecast.most_calls) == (10, 0, 10, 20)
+    assert (forecast.questions, forecast.cached, forecast.calls, forecast.most_calls) == (10, 0, 10, 20)
     assert forecast.prompt_tokens_estimate == prompts
     assert 2 * prompts + 10 * 100 < forecast.most_prompt_tokens_estimate < 2 * prompts + 10 * 400
     assert forecast.most_completion_tokens == 1000
     assert forecast.most_completion_tokens_with_re_asks == 2000
-    known = forecast_calls(TASKS, REWRITE, options, lambda request: TASKS[0].description in request.messages[1].content)
+
+    def is_known(request):
+        return TASKS[0].description in request.messages[1].content
+
+    known = forecast_calls(map(REWRITE.ask, TASKS), options, is_known)
     assert (known.cached, known.calls, known.most_calls) == (1, 9, 19)
     assert known.prompt_tokens_estimate < prompts
-    once = forecast_calls(TASKS, DESIGN, dataclasses.replace(options, re_asks=0))
+    once = forecast_calls(map(DESIGN.ask, TASKS), dataclasses.replace(options, re_asks=0))
     assert once.calls == once.most_calls == 10
     assert once.prompt_tokens_estimate == once.most_prompt_tokens_estimate
 

@@ -357,7 +357,7 @@ class CallForecast:
     """What would be asked.
 
     Attributes:
-        tasks: Tasks to be enhanced.
+        questions: Tasks to be enhanced, or tools.
         cached: First questions whose answers are in the cache.
         calls: Calls if each first answer can be used.
         most_calls: Calls if each answer but the last is sent back.
@@ -367,7 +367,7 @@ class CallForecast:
         most_completion_tokens_with_re_asks: The same of `most_calls`.
     """
 
-    tasks: int
+    questions: int
     cached: int
     calls: int
     most_calls: int
@@ -382,25 +382,24 @@ class CallForecast:
 
 
 def forecast_calls(
-    tasks: Iterable[Task],
-    mode: EnhancementMode,
+    questions: Iterable[tuple[ChatMessage, ...]],
     options: EnhancementOptions,
     is_cached: Callable[[ChatRequest], bool] = lambda request: False,
 ) -> CallForecast:
-    """Count what a run would ask about the tasks that are still to be enhanced; nothing is asked."""
+    """Count what a run would ask that begins with these questions; nothing is asked."""
     first, again = [], []
     # About how many tokens a refused answer and the longest reason add to a prompt.
     frame = estimated_prompt_tokens(ChatRequest(correction("", "x" * MAX_DETAIL_LENGTH)))
     more = frame + min(options.max_tokens, LONGEST_REPEATED_ANSWER)
-    for task in tasks:
-        request = options.request(mode.ask(task))
+    for messages in questions:
+        request = options.request(messages)
         tokens = estimated_prompt_tokens(request)
         first.append(0 if is_cached(request) else tokens)
         again += [tokens + number * more for number in range(1, 1 + options.re_asks)]
     calls = sum(tokens > 0 for tokens in first)
     most_calls = calls + len(again)
     return CallForecast(
-        tasks=len(first),
+        questions=len(first),
         cached=len(first) - calls,
         calls=calls,
         most_calls=most_calls,

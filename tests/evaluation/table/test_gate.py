@@ -19,34 +19,14 @@ from resilisim.evaluation.table.gate import ROOMS, gate_pilot, gate_runs, luck_w
 from resilisim.evaluation.table.verdict import difference_sentence
 from resilisim.provenance import encode_json_line
 from resilisim.workflows import parse_plan
+from tests.evaluation.session_agents import careful, crashing, dodging
 from tests.evaluation.toy_policies import toy_tasks
-
-
-def careful(session: Session) -> str:
-    for name in parse_plan(session.prompt):
-        while session.turns_left and not session.call(name).ok:
-            pass
-    return "done"
 
 
 def hasty(session: Session) -> str:
     for name in parse_plan(session.prompt):
         if not session.call(name).ok:
             return "gave up"
-    return "done"
-
-
-def crashing(session: Session) -> str:
-    for name in parse_plan(session.prompt):
-        if not session.call(name).ok:
-            raise RuntimeError("a tool has failed")
-    return "done"
-
-
-def dodging(session: Session) -> str:
-    for name in parse_plan(session.prompt):
-        if not session.call(name).ok:
-            raise ConnectionError("the endpoint is down, believe me")
     return "done"
 
 
