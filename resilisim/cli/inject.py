@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final, get_type_hints
 import typer
 
 from resilisim.bounds import Count, Seed
-from resilisim.cli.mcp import (
+from resilisim.cli.goal_options import (
     AnyOrderOption,
     ChecksOption,
     FailOption,

@@ -9,7 +9,15 @@ import typer
 
 from resilisim.bounds import Turns
 from resilisim.cli import options
-from resilisim.cli.mcp import AnyOrderOption, ChecksOption, FailOption, GoalOption, OnceOption, checks_in, names_in
+from resilisim.cli.goal_options import (
+    AnyOrderOption,
+    ChecksOption,
+    FailOption,
+    GoalOption,
+    OnceOption,
+    checks_in,
+    names_in,
+)
 from resilisim.cli.options import output_option
 from resilisim.cli.output import answer, command_group, plain
 from resilisim.envs.settings import GOAL_GROUP
