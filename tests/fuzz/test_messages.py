@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from resilisim.chat.call_forms import FORMS, FoundCalls, find_calls
+from resilisim.chat.completions import UnreadableAnswerError, read_reply
 from resilisim.chat.json_answers import split_thoughts
-from resilisim.chat.openai import UnreadableAnswerError, read_reply
 from resilisim.chat.types import LONGEST_REPLY, MOST_TOKENS, ChatMessage, ChatRequest
 from resilisim.envs.protocol import call_ids, decode_native, read_native, read_text
 from resilisim.policies.llm.agents.code_act import Block, read_proposal

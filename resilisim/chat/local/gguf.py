@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
 
-from resilisim.chat.openai import UnreadableAnswerError, error_message, read_completion, request_body
+from resilisim.chat.completions import UnreadableAnswerError, error_message, read_completion, request_body
 from resilisim.chat.types import ChatReply, ChatRequest, ContextOverflowError, EndpointError, RequestRefusedError
 from resilisim.errors import InvalidInputError, import_extra, one_line
 from resilisim.provenance import describe_os_error, without_surrogates
