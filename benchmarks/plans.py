@@ -36,7 +36,7 @@ import json, time
 from resilisim.tasks.benchmark import benchmark_tasks
 from resilisim.workflows import ExactPlanner
 
-tasks = list({task.required_tools: task for task in benchmark_tasks("benchmark-v1")}.values())
+tasks = list({task.required_tools: task for task in benchmark_tasks()}.values())
 planner = ExactPlanner()
 started = time.perf_counter()
 for task in tasks:
@@ -47,7 +47,7 @@ print(json.dumps({"seconds": time.perf_counter() - started, "lists": len(tasks)}
 
 def measure(long: bool) -> list[Measurement]:
     """Value the plans of every planner, and flawed ones, and time planning."""
-    tasks = benchmark_tasks("benchmark-v1")
+    tasks = benchmark_tasks()
     problems = [build_problem(LIBRARY, task.required_tools) for task in tasks]
     optimum = np.array([start_optimum(problem) for problem in problems])
     path, limited = (_followed(ExactPlanner(limits=limits), tasks) for limits in (False, True))
@@ -80,9 +80,9 @@ def _followed_policy(
     loaded: LoadedPolicy, tasks: Sequence[Task], problems: Sequence[Problem]
 ) -> tuple[FloatArray, FloatArray]:
     """Return the same for a trained policy's path as it stands, and with limits (`PolicyPlanner`)."""
-    found = []
+    found, mirror = [], Mirror(loaded, tasks, LIBRARY, problems[0].law, problems[0].rules)
     for task, problem in zip(tasks, problems, strict=True):
-        calls = all_success_calls(Mirror(loaded, task, LIBRARY, problem.law, problem.rules), problem)
+        calls = all_success_calls(mirror, task, problem)
         tools = [options[0].tool for options in calls]
         found.append((obey_plan(problem, tools).success, best_limits(problem, tools).success))
     path, limited = np.array(found).T

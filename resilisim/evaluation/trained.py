@@ -76,6 +76,7 @@ def measure_policy(
     plans: list[float] | None = None
     if model.is_plain:
         planner = PolicyPlanner(checkpoint, library, model)
+        planner.expect(tasks)
         with progress("making plans", len(tasks)) as shown:
             plans = [planner.plan(task).predicted_success_probability for task in shown.track(tasks)]
     closed = _by_type(tasks, successes, optima, per_task)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -22,11 +22,21 @@ from resilisim.evaluation.episode.play import flaw_with_plan
 from resilisim.evaluation.run.plan import PlannedEpisode
 from resilisim.exploration.estimates import Played, Rest, rate_of
 from resilisim.exploration.exploring import NOTHING, ROUNDING, WEIGHT_TOLERANCE, ExplorationLimits, ExploredRow
-from resilisim.policies.base import Contender, Policy, SessionAgent, is_ours, is_privileged, memory_of
+from resilisim.policies.base import (
+    Contender,
+    Policy,
+    SessionAgent,
+    act_together,
+    is_ours,
+    is_privileged,
+    memory_of,
+)
 from resilisim.simulator.draws import Branch
 from resilisim.simulator.exact.values import Values
 from resilisim.simulator.problem import Problem
 from resilisim.simulator.state import EpisodeState
+
+ASKED_TOGETHER = 256  # situations; the last ones in vain, where plays or width end it
 
 
 @dataclass(slots=True)
@@ -105,19 +115,23 @@ class StateChain:
             return None
         optimum, layer, left = start.worth, [start], []
         open_worth = start.worth
+        messages: Iterator[str | None] = iter(())
         while layer:
             following: dict[Hashable, _Situation] = {}
-            for situation in sorted(layer, key=lambda one: -one.weight * one.worth):
+            layer.sort(key=lambda situation: -situation.weight * situation.worth)
+            for place, situation in enumerate(layer):
                 if self._num_met >= limits.plays or (self._num_met and open_worth <= limits.width - ROUNDING):
                     left.append(situation)
                     continue
                 self._num_met += 1
                 open_worth -= situation.weight * situation.worth
                 try:
-                    reached = list(self._after(situation))
+                    if place % ASKED_TOGETHER == 0:
+                        messages = self._asked(layer[place : place + ASKED_TOGETHER])
+                    message = next(messages)
                 except _PolicyRaised:
                     return None
-                for key, after in reached:
+                for key, after in self._after(situation, message):
                     open_worth += after.weight * after.worth
                     if key in following:
                         following[key].add(after)
@@ -142,6 +156,8 @@ class StateChain:
             return None
         policy = copy.copy(policy)
         policy.reset(observation, self._shown(info))
+        if memory_of(policy) is None:  # under this law nobody can say
+            return None
         worth = values.value(info["state"])
         flaw = flaw_with_plan(env, episode.task, episode.prompt, info["flaw"])
         return _Situation(env, policy, Attribution(values, info["planner"], flaw), observation, info, worth)
@@ -153,16 +169,25 @@ class StateChain:
             else public_info(info)
         )
 
-    def _after(self, situation: _Situation) -> Iterator[tuple[Hashable, _Situation]]:
-        """Yield what follows a situation, each with what tells it from others; what ends is entered."""
-        policy = situation.policy
+    def _asked(self, situations: Sequence[_Situation]) -> Iterator[str | None]:
+        """Yield the next message in each of some situations."""
         try:
-            message = as_text(policy.act(situation.observation, self._shown(situation.info)))
+            yield from map(
+                as_text,
+                act_together(
+                    [situation.policy for situation in situations],
+                    [situation.observation for situation in situations],
+                    [self._shown(situation.info) for situation in situations],
+                ),
+            )
         except Exception as error:
             if self._is_ours:
                 raise
             raise _PolicyRaised from error
-        memory = memory_of(policy)
+
+    def _after(self, situation: _Situation, message: str | None) -> Iterator[tuple[Hashable, _Situation]]:
+        """Yield what follows a message, each with what tells it from others; what ends is entered."""
+        memory = memory_of(situation.policy)
         first = Branch(as_agents_know=True)
         yield from self._sent(situation, message, memory, first)
         for point in first.points:

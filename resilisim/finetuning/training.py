@@ -42,6 +42,7 @@ from resilisim.finetuning.examples import Encoder, Sample, padded
 from resilisim.finetuning.memory import SideBySide
 from resilisim.finetuning.sampling import Sampler, credits_of
 from resilisim.policies.ppo.checkpoint import ResumePoint, TrainingFolder, choose_device, part_of
+from resilisim.policies.ppo.network import torch_threads
 from resilisim.provenance import describe_os_error
 from resilisim.tasks import Task, sample_tasks
 from resilisim.tasks.benchmark import benchmark_of
@@ -105,15 +106,15 @@ def train(
         "benchmark": benchmark_of(config.tasks),
         "library": default_library().content_hash,
     }
-    threads = torch.get_num_threads()
-    torch.set_num_threads(config.num_threads)
+    device = choose_device(config.device)
     try:
-        with TrainingFolder(Path(out), arguments, choose_device(config.device), FINETUNING_PACKAGES) as folder:
+        with (
+            torch_threads(config.num_threads),
+            TrainingFolder(Path(out), arguments, device, FINETUNING_PACKAGES) as folder,
+        ):
             return _Run(config, folder, path, start, report or (lambda standing: None)).play()
     except OSError as error:
         raise StoreError(f"cannot write {out}: {describe_os_error(error)}") from error
-    finally:
-        torch.set_num_threads(threads)
 
 
 def _check(config: FinetuningConfig, start: Path | None) -> None:

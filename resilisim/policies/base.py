@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import traceback as tracebacks
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
 
 from resilisim.envs.reply import Info
@@ -161,6 +161,21 @@ def memory_of(policy: object) -> Hashable | None:
     """
     memory = vars(type(policy)).get("memory_beside_state")
     return memory(policy) if callable(memory) else None
+
+
+def act_together(
+    policies: Sequence[Policy], observations: Sequence[str], infos: Sequence[Info]
+) -> Iterable[str | None]:
+    """Return the next message of each of some copies of a policy, which stand in episodes of the same task.
+
+    A policy whose class has a method `act_together` of its own, such as one that asks a network, is asked once for all.
+    """
+    together = vars(type(policies[0])).get("act_together")
+    if callable(together):
+        messages: Iterable[str | None] = together(policies, observations, infos)
+        return messages
+    shown = zip(policies, observations, infos, strict=True)
+    return (policy.act(observation, info) for policy, observation, info in shown)
 
 
 def play(policy: Policy, session: Session) -> None:

@@ -256,7 +256,7 @@ class Counted(Hesitant):
 def test_states_take_the_place_of_branches_where_no_records_are_wanted(name: str, tmp_path: Path) -> None:
     settings = EnvironmentSettings(law=LAWS[name], max_turns=5)
     arguments: dict[str, Any] = {"environment": settings, "library": SMALL, "prompts": ["optimal", "flawed"]}
-    policies = ["exact-optimum", "plan-follower", "repairing-follower"]
+    policies = ["exact-optimum", "plan-follower", "repairing-follower", "policy:default", "policy:benchmark"]
     if name in ("outage", "broken"):
         policies += ["retry-backoff[attempts=2]", "circuit-breaker[failures=1]", "alternative-first"]
     by_states = explore(policies, [TASK], **arguments).rows

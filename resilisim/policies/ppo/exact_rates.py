@@ -30,6 +30,7 @@ from resilisim.envs.workflow.spaces import (
 from resilisim.envs.workflow.step import Outcome
 from resilisim.envs.workflow.vector import WorkflowVectorEnv
 from resilisim.errors import InvalidInputError
+from resilisim.policies.ppo.network import torch_threads
 from resilisim.policies.ppo.validation import Actor
 from resilisim.simulator.compiled import kernel
 from resilisim.simulator.rulebook.rules import FAILURE, SUCCESS, clean_probability, law_probability
@@ -87,6 +88,7 @@ class ExactRates:
     num_states: int
 
 
+@torch_threads(1)
 def exact_rates(
     actor: Actor,
     tasks: Sequence[Task],

@@ -5,7 +5,7 @@ It sees what it was trained to read: an episode of Workflow-v0 (`Mirror`) is kep
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from resilisim.envs.workflow.spaces import INVOKE_TOOL, RETRY_TOOL, action_index
 from resilisim.errors import InvalidInputError
 from resilisim.policies.base import FINISH, WAIT, call_message, is_closing, search_message
 from resilisim.policies.ppo.checkpoint import DEFAULT_CHECKPOINT, LoadedPolicy, load_checkpoint
-from resilisim.policies.ppo.network import WorkflowActor
+from resilisim.policies.ppo.network import WorkflowActor, torch_threads
 from resilisim.policies.ppo.validation import Actor
 from resilisim.simulator.end_rules import EndRules
 from resilisim.simulator.exact.plan_following import best_limits
@@ -100,52 +100,103 @@ def actor_of(loaded: LoadedPolicy) -> Actor:
     return actor if reads_laws(loaded) else LawBlindActor(actor)
 
 
-class Mirror:
-    """One episode that a trained policy looks at."""
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """What has become of an episode of a mirror: the bytes of its records, and whether it has ended."""
 
-    def __init__(self, loaded: LoadedPolicy, task: Task, library: ToolLibrary, law: Law, rules: EndRules) -> None:
+    episode: bytes
+    sections: bytes
+    ended: bool
+
+
+class Mirror:
+    """Episodes that a trained policy looks at, one at a time, of some tasks.
+
+    Attributes:
+        ended: Whether the present one has ended.
+    """
+
+    def __init__(
+        self, loaded: LoadedPolicy, tasks: Sequence[Task], library: ToolLibrary, law: Law, rules: EndRules
+    ) -> None:
         check_library(loaded, library)
         self._actor = WorkflowActor(loaded.network)
         self._reads_law = reads_laws(loaded)
         options = observation_options(loaded, library)
         law_options = law.to_mapping() if law.is_plain else {"law": law}
-        self._env = WorkflowEnv(options.with_options({"tasks": [task], **law_options, **asdict(rules)}))
+        self._env = WorkflowEnv(options.with_options({"tasks": list(tasks), **law_options, **asdict(rules)}))
         self._env.set_patterns(patterns_of(loaded, library))
         self._num_tools = len(library)
         self.restart()
 
-    def restart(self) -> None:
-        """Go back to the start of the episode."""
-        self._observation: Observation = self._env.reset(seed=0, options={"task": 0, "episode_seed": 0})[0]
+    def restart(self, task: str | int = 0) -> None:
+        """Begin an episode of a task, by its id or its place."""
+        self._observation: Observation = self._env.reset(seed=0, options={"task": task, "episode_seed": 0})[0]
         self.ended = False
+        self._moment: Moment | None = None
 
     @property
     def state(self) -> EpisodeState:
         """The state of the episode."""
         return self._env.episode_state()
 
+    @property
+    def moment(self) -> Moment:
+        """What has become of the episode, to which `return_to` leads back."""
+        if self._moment is None:
+            core = self._env.core
+            self._moment = Moment(core.episodes.tobytes(), core.sections.tobytes(), self.ended)
+        return self._moment
+
+    def return_to(self, moment: Moment) -> None:
+        """Go back to a moment of this episode, or on to one of another."""
+        if moment is self._moment:
+            return
+        core = self._env.core
+        core.episodes.view(np.uint8)[:] = np.frombuffer(moment.episode, dtype=np.uint8)
+        core.sections.view(np.uint8)[:] = np.frombuffer(moment.sections, dtype=np.uint8)
+        self._observation = core.converted({name: array[0].copy() for name, array in core.observation.items()})
+        self.ended, self._moment = moment.ended, moment
+
     def preferences(self) -> list[Preference]:
         """Return the legal calls, the most probable first; equal ones in the order of the actions."""
-        return [preference for preference in self._preferences() if preference.tool >= 0]
-
-    def _preferences(self) -> list[Preference]:
-        """Return the legal actions likewise; to a policy that does not read laws they are those of the benchmark."""
-        mask, meant = self._observation["action_mask"], np.arange(self._env.core.action_space.n)
-        if not self._reads_law:
-            (mask,), (meant,) = benchmark_actions(mask[None])
-        batch = {name: array[None] for name, array in self._observation.items()}
-        probabilities: NDArray[np.float32] = self._actor.probabilities(batch, mask[None])[0]
+        mask, meant, probabilities = (rows[0] for rows in self._looked_at([self._observation]))
         legal = np.flatnonzero(mask)
         best_first: list[int] = legal[np.argsort(-probabilities[legal], kind="stable")].tolist()
-        return [
+        listed = [
             Preference(tool_of(action, self._num_tools), float(probabilities[action]), int(meant[action]))
             for action in best_first
         ]
+        return [preference for preference in listed if preference.tool >= 0]
 
-    def best_message(self) -> tuple[int, Message | None]:
-        """Return the preferred action, and what it is in a conversation; None if it helps nobody."""
-        best = self._preferences()[0].action
-        return best, self._env.message(best)
+    def _looked_at(
+        self, observations: Sequence[Observation]
+    ) -> tuple[NDArray[Any], NDArray[np.int64], NDArray[np.float32]]:
+        """Return legal actions, what these mean, and their probabilities, all (num_observations, num_actions).
+
+        To a policy that does not read laws the legal actions are those of the benchmark.
+        """
+        batch = {name: np.stack([shown[name] for shown in observations]) for name in observations[0]}
+        mask = batch["action_mask"]
+        meant = np.tile(np.arange(mask.shape[1]), (len(mask), 1))
+        if not self._reads_law:
+            mask, meant = benchmark_actions(mask)
+        return mask, meant, self._actor.probabilities(batch, mask)
+
+    def best_messages(self, moments: Sequence[Moment]) -> list[tuple[int, Message | None]]:
+        """Return the preferred action at each moment, and what it is in a conversation; None if it helps nobody."""
+        observations = []
+        for moment in moments:
+            self.return_to(moment)
+            observations.append(self._observation)
+        mask, meant, probabilities = self._looked_at(observations)
+        best = np.where(mask != 0, probabilities, -1.0).argmax(axis=1)  # the first of equals
+        actions: list[int] = meant[np.arange(len(best)), best].tolist()
+        messages: list[tuple[int, Message | None]] = []
+        for moment, action in zip(moments, actions, strict=True):
+            self.return_to(moment)
+            messages.append((action, self._env.message(action)))
+        return messages
 
     def follow(self, action: int, info: Info, hidden: Sequence[int]) -> None:
         """Let an action happen as the last message of a conversation did, before which `hidden` was hidden."""
@@ -154,6 +205,7 @@ class Mirror:
             failed = FAILURE_STATUSES.get(str(execution.get("error")), spaces.STATUS_FAILED)
             result = info.get("result") or ("success" if execution.get("success") else "failure")
             forced = (result, failed, info.get("seconds") or 0.0, hidden)
+            self._moment = None
             self._observation, _, self.ended, _, _ = self._env.follow(action, *forced)
 
     def execute(self, tool: int, status: int) -> None:
@@ -168,6 +220,7 @@ class Mirror:
 
     def _step(self, action: int, status: int) -> None:
         if not self.ended:
+            self._moment = None
             self._observation, _, self.ended, _, _ = self._env.step_with_outcome(action, status)
 
 
@@ -238,14 +291,27 @@ class PolicyPlanner(KeepingPlanner[Task]):
         super().__init__(f"policy:{checkpoint}", library, law, rules, similar, match)
         self._loaded = load_checkpoint(checkpoint)
         check_library(self._loaded, self.library)
+        self._mirror: Mirror | None = None
+        self._expected: frozenset[Task] = frozenset()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_mirror": None}
+
+    def expect(self, tasks: Sequence[Task]) -> Mirror:
+        """Make one environment for tasks whose plans will be asked for, which takes less time than one for each."""
+        self._expected = frozenset(tasks)
+        self._mirror = Mirror(self._loaded, tasks, self.library, self.law, self.rules)
+        return self._mirror
 
     def _key(self, task: Task) -> Task:
         return task  # not its required list, as under the exact planner: the policy reads the task's text, too
 
     def _make(self, key: Task) -> tuple[tuple[Step, ...], float]:
         problem = build_problem(self.library, key.required_tools, self.law, self.rules)
-        mirror = Mirror(self._loaded, key, self.library, self.law, self.rules)
-        calls = all_success_calls(mirror, problem)
+        mirror = self._mirror
+        if mirror is None or key not in self._expected:
+            mirror = self.expect([key])
+        calls = all_success_calls(mirror, key, problem)
         limits = best_limits(problem, [options[0].tool for options in calls])
         calls = [calls[place] for place in limits.kept]
         tools = [self.library.names[options[0].tool] for options in calls]
@@ -270,11 +336,12 @@ class PolicyPlanner(KeepingPlanner[Task]):
         )
 
 
-def all_success_calls(mirror: Mirror, problem: Problem) -> list[list[Preference]]:
+def all_success_calls(mirror: Mirror, task: Task, problem: Problem) -> list[list[Preference]]:
     """Return, for each call of a policy when every call succeeds, the calls of new tools that it considers, best first.
 
-    The episode, of the task of the problem, is at its start and is played to the end.
+    An episode of the task, whose problem it is, is begun and played to the end.
     """
+    mirror.restart(task.instance_id)
     calls: list[list[Preference]] = []
     missing = set(problem.required)
     while missing and not mirror.ended and len(calls) < problem.rules.max_turns:
@@ -297,6 +364,7 @@ class TrainedPolicy:
     """
 
     privileged = True
+    reads_words = True  # which error a failure shows
 
     def __init__(
         self,
@@ -309,8 +377,10 @@ class TrainedPolicy:
         observation_options(self._loaded)
         if library is not None:
             check_library(self._loaded, library)
-        # The environment of the last task, which goes back to its start when the same task comes again.
+        # The environment of the last task, which goes back to its start when the same task comes again. Copies of the
+        # policy share it, so each keeps the moment at which its own episode stands.
         self._mirror: Mirror | None = None
+        self._moment: Moment | None = None
         self._of: tuple[Task, Problem] | None = None
         self._called = False
         # The action behind the last message, whether it waits, and what was hidden before it.
@@ -319,25 +389,61 @@ class TrainedPolicy:
     def reset(self, observation: str, info: Info) -> None:
         """Begin an episode, unless the policy was trained for another library."""
         self._mirror = self._begin(info)
+        self._moment = self._mirror.moment
         self._called = False
+
+    def memory_beside_state(self) -> Hashable | None:
+        """Its messages depend on what it was shown and did (`base.memory_of`).
+
+        Where only validators tell wrong outputs, what they find is read from what is hidden: there nobody can say.
+        """
+        law = self._of[1].law if self._of is not None else None
+        if law is not None and law.corrupt is not None and law.corrupt.shows == "validators":
+            return None
+        return self._moment, self._action, self._called
 
     def act(self, observation: str, info: Info) -> str | None:
         """Return the preferred call, or the completion signal once there is nothing left to call."""
-        mirror, problem = self._mirror or self._begin(info), info["problem"]
+        return self.act_together([self], [observation], [info])[0]
+
+    @staticmethod
+    @torch_threads(1)
+    def act_together(
+        policies: Sequence[TrainedPolicy], observations: Sequence[str], infos: Sequence[Info]
+    ) -> list[str | None]:
+        """Return what `act` says, for copies of one policy in episodes of the same task: the network is asked once."""
+        messages: list[str | None] = [FINISH] * len(policies)
+        shown = zip(policies, observations, infos, strict=True)
+        at = [policy._catch_up(observation, info) for policy, observation, info in shown]
+        asked = [number for number, (_, moment) in enumerate(at) if not (moment.ended or is_closing(infos[number]))]
+        if asked:
+            best = at[asked[0]][0].best_messages([at[number][1] for number in asked])
+            for number, (action, message) in zip(asked, best, strict=True):
+                messages[number] = policies[number]._said(action, message, infos[number])
+        return messages
+
+    def _catch_up(self, observation: str, info: Info) -> tuple[Mirror, Moment]:
+        """Enter what came of the last message; return what its episode is looked at in, and where it stands."""
+        if self._mirror is None or self._moment is None:
+            self.reset(observation, info)
+            return self._catch_up(observation, info)
         if self._called:
+            self._mirror.return_to(self._moment)
             is_followed = info.get("execution") is not None or self._waits
-            mirror.follow(self._action if is_followed else mirror.useless, info, self._hidden)
-        if mirror.ended or is_closing(info):
-            return FINISH
-        self._called, self._hidden = True, info["state"].hidden
-        self._action, message = mirror.best_message()
+            self._mirror.follow(self._action if is_followed else self._mirror.useless, info, self._hidden)
+            self._moment, self._called = self._mirror.moment, False
+        return self._mirror, self._moment
+
+    def _said(self, action: int, message: Message | None, info: Info) -> str:
+        """Return an action as a message, and keep what it was."""
+        self._action, self._called, self._hidden = action, True, info["state"].hidden
         self._waits = message is not None and message.kind == "wait"
         if self._waits:
             return WAIT
         if message is None or message.kind == "finish":
             return search_message("anything else") if message is None else FINISH
         # Parameters that say nothing, so that the call is accepted in strict mode too.
-        tool = problem.library[message.tool or ""]
+        tool = info["problem"].library[message.tool or ""]
         parameters = step_parameters(tool, {}, None)
         if message.parameters:
             parameters = changed_parameters(tool, parameters)
@@ -349,5 +455,5 @@ class TrainedPolicy:
             self._mirror.restart()
             return self._mirror
         self._of = (task, problem)
-        self._mirror = Mirror(self._loaded, task, problem.library, problem.law, problem.rules)
+        self._mirror = Mirror(self._loaded, [task], problem.library, problem.law, problem.rules)
         return self._mirror

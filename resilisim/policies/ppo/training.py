@@ -58,7 +58,7 @@ from resilisim.policies.ppo.checkpoint import (
 )
 from resilisim.policies.ppo.config import TrainingConfig
 from resilisim.policies.ppo.imitation import Batch, Imitation, ImitationUpdate, Rehearsal, imitation_batches
-from resilisim.policies.ppo.network import Network, WorkflowActor, WorkflowTransformer
+from resilisim.policies.ppo.network import Network, WorkflowActor, WorkflowTransformer, torch_threads
 from resilisim.policies.ppo.parts import (
     MORE_STEPS,
     PAPER_LESSONS,
@@ -145,17 +145,13 @@ def train(
     if start is not None:
         arguments["start"] = start.description.weights_sha256
     directory = Path(out)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(config.num_threads)
     try:
-        with TrainingFolder(directory, arguments, device) as folder:
+        with torch_threads(config.num_threads), TrainingFolder(directory, arguments, device) as folder:
             if folder.point is not None and folder.point.facts["run"]["reason"] is not None:
                 return _result(directory, _Standing.from_mapping(folder.point.facts["run"]), was_finished=True)
             return _Run(config, device, tools, folder, began, report, start).play()
     except OSError as error:
         raise StoreError(f"cannot write {directory}: {describe_os_error(error)}") from error
-    finally:
-        torch.set_num_threads(threads)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from resilisim.envs.workflow.options import WorkflowOptions
 from resilisim.envs.workflow.vector import WorkflowVectorEnv
 from resilisim.errors import InvalidInputError
 from resilisim.policies.ppo.checkpoint import random_state, set_random_state
-from resilisim.policies.ppo.network import Network, WorkflowActor
+from resilisim.policies.ppo.network import Network, WorkflowActor, torch_threads
 from resilisim.seeding import VALIDATION_SALT
 from resilisim.simulator.exact.references import solve_all
 from resilisim.simulator.law import Law
@@ -33,6 +33,7 @@ class Actor(Protocol):
         ...
 
 
+@torch_threads(1)
 def play_closed_loop(
     actor: Actor,
     tasks: Sequence[Task],
