@@ -17,7 +17,7 @@ from resilisim.chat.types import LONGEST_REPLY, MOST_TOKENS, ChatMessage, ChatRe
 from resilisim.envs.protocol import call_ids, decode_native, read_native, read_text
 from resilisim.policies.llm.agents.code_act import Block, read_proposal
 from resilisim.policies.llm.agents.react import FINISH, kept_calls
-from resilisim.policies.llm.agents.rp_react import read_move
+from resilisim.policies.llm.agents.rp_react_moves import read_move
 from resilisim.policies.llm.agents.step_plan import StepPlan, read_step_plan
 from resilisim.policies.llm.conversation_toolbox import CONVERSATION_TOOLS
 from resilisim.policies.llm.reading import Action, Unreadable, read_action, read_arguments, read_json

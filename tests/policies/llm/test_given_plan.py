@@ -17,7 +17,8 @@ from resilisim.chat.models import RoleModels
 from resilisim.evaluation.episode.play import play_episode
 from resilisim.policies.llm.agent_options import AgentOptions
 from resilisim.policies.llm.agents.plan_execute import PlanAndExecute
-from resilisim.policies.llm.agents.rp_react import RPReAct, addressed, read_move, read_team
+from resilisim.policies.llm.agents.rp_react import RPReAct, addressed, read_team
+from resilisim.policies.llm.agents.rp_react_moves import read_move
 from resilisim.policies.llm.agents.step_plan import read_step_plan, step_references_in
 from resilisim.policies.llm.conversation_toolbox import CONVERSATION_TOOLS
 from resilisim.policies.llm.given_plan import (

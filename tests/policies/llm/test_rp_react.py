@@ -13,14 +13,13 @@ from resilisim.chat import ChatReply, ScriptedChatModel
 from resilisim.chat.types import estimated_tokens
 from resilisim.envs.reply import CallResult
 from resilisim.errors import InvalidInputError
-from resilisim.policies.llm.agents.rp_react import (
+from resilisim.policies.llm.agents.rp_react import RPReAct, examples_of_tools
+from resilisim.policies.llm.agents.rp_react_moves import (
     BEGIN_QUERY,
     BEGIN_RESULT,
     END_QUERY,
     END_RESULT,
     Query,
-    RPReAct,
-    examples_of_tools,
     read_move,
     result_block,
     written,
