@@ -18,7 +18,7 @@ from resilisim.exploration.exploring import ExplorationLimits, ExploredRow, Expl
 from resilisim.exploration.playing import row_line
 from resilisim.exploration.running import explored_arguments, explored_into
 from resilisim.injection.functions import Injected
-from resilisim.injection.injected_episode import PROMPT_TYPE
+from resilisim.injection.inject_options import PROMPT_TYPE
 from resilisim.injection.program import Functions, Program
 from resilisim.provenance import content_hash, encode_json_line
 from resilisim.tables.table import Table

@@ -12,8 +12,8 @@ from typing import Any, Final, Self
 
 from resilisim.injection.call import DrawnCall
 from resilisim.injection.call_arguments import CallArguments
-from resilisim.injection.inject_options import words_of
-from resilisim.injection.injected_episode import InjectedEpisode, InjectionSettings
+from resilisim.injection.inject_options import InjectionSettings, words_of
+from resilisim.injection.injected_episode import InjectedEpisode
 from resilisim.injection.promises import note
 from resilisim.injection.wrong_answers import WrongAnswers
 

@@ -38,6 +38,7 @@ from resilisim.injection.call_arguments import Binder, CallArguments
 from resilisim.injection.folder import InjectionFolder
 from resilisim.injection.inject_options import (
     Fail,
+    InjectionSettings,
     Raises,
     check_functions,
     checked_goal,
@@ -49,7 +50,7 @@ from resilisim.injection.inject_options import (
     raiser_of,
     with_lost_answers,
 )
-from resilisim.injection.injected_episode import CallsEnded, InjectedEpisode, InjectionSettings
+from resilisim.injection.injected_episode import CallsEnded, InjectedEpisode
 from resilisim.injection.promises import async_generating, generated, kept, kind_of
 from resilisim.seeding import EVALUATION_SALT
 from resilisim.simulator import FINISH, Law, Message, load_law

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, replace
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias, cast, get_args
 
 from resilisim.envs.feedback import codes_of
-from resilisim.envs.manners import Manner, check_codes, manner_of
+from resilisim.envs.manners import ANSWERED, Manner, check_codes, manner_of
 from resilisim.errors import InvalidInputError, one_line, shown_value, unknown_name
 from resilisim.injection.call import InjectedFailure, Raiser
 from resilisim.injection.promises import kind_of
 from resilisim.inputs import validated
-from resilisim.simulator import Law, LostAnswer
+from resilisim.simulator import EndRules, Law, LostAnswer
+from resilisim.simulator.draws import Draws
 from resilisim.simulator.goal import Counts
+from resilisim.tool_library import ErrorSpec, Tool, ToolLibrary
+from resilisim.tool_library.tool import standard_error_specs
+
+PROMPT_TYPE: Final = "own program"
 
 # When failures come, in short: before the function has run, or after it, when its answer alone is lost.
 Fail = Literal["before", "after"]
@@ -196,3 +202,90 @@ def words_of(error: BaseException) -> str:
         return str(error).encode("utf-8", "replace").decode("utf-8")
     except Exception as broken:
         return f"(its words cannot be read: {type(broken).__name__})"
+
+
+@dataclass(frozen=True, slots=True)
+class InjectionSettings:
+    """What `inject` was asked for."""
+
+    law: Law
+    seed: int
+    directory: Path | None
+    required: tuple[str, ...]
+    counts: Counts
+    ordered: bool
+    turns: int
+    check: Callable[[], object] | None
+    once: tuple[str, ...]
+    raises: Raiser
+    dependencies: Mapping[str, Sequence[str]] = field(hash=False)
+    name: str
+    salt: str
+    force: tuple[str, ...] = ()
+    wait: bool = False  # whether calls really take the time that the law says
+    manners: Mapping[str | None, Manner] = field(default_factory=dict, hash=False)  # of failures, by code
+    draws: Draws | None = field(default=None, hash=False)  # where they come from, if not from the key
+    sent: tuple[str | None, ...] = ()  # what a program that is explored has to send again, as records hold it
+
+    def with_dependencies(self, tools: Mapping[str, Tool]) -> list[Tool]:
+        """Return the tools, each with what it depends on, and with the errors that the law draws if it says which."""
+        depended_on = itertools.chain(*self.dependencies.values())
+        lost = self.law.lost_answer
+        checked = itertools.chain(*(lost.checks.items() if lost is not None else ()))
+        for name in (*self.dependencies, *self.required, *self.once, *depended_on, *checked):
+            if name not in tools:
+                raise unknown_name("function", name, tools)
+        known, codes = standard_error_specs(), self.law.errors
+        errors = tuple(known.get(code) or ErrorSpec(code, code, f"The call failed with {code}") for code in codes)
+        return [
+            replace(tool, dependencies=tuple(self.dependencies.get(name, ())), errors=errors or tool.errors)
+            for name, tool in tools.items()
+        ]
+
+    @property
+    def check_decides(self) -> bool:
+        """Whether the check of the end state alone says how an episode has come out."""
+        return self.check is not None and self.counts == "effects"
+
+    @property
+    def rules(self) -> EndRules:
+        """What ends an episode."""
+        return EndRules(self.turns, max_consecutive_failures=0, loop_length=0)
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """What records say of the goal."""
+        return {
+            "required": list(self.required),
+            "counts": self.counts,
+            "ordered": self.ordered,
+            "once": list(self.once),
+            "check": self.check is not None,
+        }
+
+    def arguments(self, library: ToolLibrary) -> dict[str, Any]:
+        """Return what the manifest of a folder says of episodes with these tools."""
+        return {
+            "inject": {
+                "functions": [tool.to_mapping() for tool in library],
+                **self.told,
+                **({"force": list(self.force)} if self.force else {}),
+            },
+            "environment": {
+                **(self.law.to_mapping() if self.law.is_plain else {"law": self.law.to_mapping()}),
+                **self.rules.to_mapping(),
+                "salt": self.salt,
+            },
+            "library": library.content_hash,
+            "policies": [self.name],
+            "policy_names": [self.name],
+            "prompts": [PROMPT_TYPE],
+        }  # fmt: skip
+
+    def manner(self, code: str) -> Manner:
+        """Return how a failure comes to the caller."""
+        return self.manners.get(code) or self.manners.get(None) or ANSWERED
+
+    def exception(self, tool: str, code: str, words: str) -> BaseException:
+        """Return the exception that an injected failure is raised as."""
+        return self.raises(InjectedFailure(tool, code, words))

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any, Final, get_args
 
-from resilisim.envs.manners import ANSWERED, Manner
 from resilisim.envs.session import EpisodeEnded, NotRepeatedError, difference_to
-from resilisim.errors import ExactLimitError, Fault, InvalidInputError, StoreError, count_of, one_line, unknown_name
+from resilisim.errors import ExactLimitError, Fault, InvalidInputError, StoreError, count_of, one_line
 from resilisim.evaluation.episode.attribution import RAN_TWICE, loss_label, runs_again, totals_of, worth_of
 from resilisim.evaluation.episode.record import (
     REGRET_TOLERANCE,
@@ -27,24 +24,21 @@ from resilisim.injection.call import (
     NO_END,
     DrawnCall,
     InjectedCall,
-    InjectedFailure,
     OpenCall,
     Outcome,
-    Raiser,
 )
 from resilisim.injection.call_arguments import LONGEST_ARGUMENTS, CallArguments
 from resilisim.injection.folder import CALL_SCHEMA, UNKNOWN_END, InjectionFolder
-from resilisim.injection.inject_options import Fail, with_lost_answers
+from resilisim.injection.inject_options import PROMPT_TYPE, Fail, InjectionSettings, with_lost_answers
 from resilisim.policies.base import call_message
 from resilisim.provenance import content_hash
 from resilisim.run_folder import OpenLine
 from resilisim.seeding import PURPOSE_PAYLOAD
-from resilisim.simulator import EndRules, Episode, Event, Goal, Law, Message, Problem, build_problem
+from resilisim.simulator import Episode, Event, Goal, Message, Problem, build_problem
 from resilisim.simulator.compiled import draw_bits, episode_luck_key, tool_luck_key
-from resilisim.simulator.draws import KEYED, Draws, Forced
+from resilisim.simulator.draws import KEYED, Forced
 from resilisim.simulator.exact import Judge
 from resilisim.simulator.exact.optimum import start_optimum
-from resilisim.simulator.goal import Counts
 from resilisim.simulator.outcomes import Errors
 from resilisim.simulator.problem import is_awaiting_closing, is_done, outcome
 from resilisim.simulator.rulebook.rules import CORRUPT, FAILURE, RESULTS
@@ -52,11 +46,9 @@ from resilisim.simulator.rulebook.runs import has_run
 from resilisim.simulator.scoring import score_episode
 from resilisim.simulator.state import EpisodeState
 from resilisim.tasks.task import complexity_of
-from resilisim.tool_library import ErrorSpec, Tool, ToolLibrary
-from resilisim.tool_library.tool import standard_error_specs
+from resilisim.tool_library import Tool, ToolLibrary
 
 TASK_TYPE: Final = "own_program"
-PROMPT_TYPE: Final = "own program"
 
 
 class CallsEnded(EpisodeEnded):
@@ -88,93 +80,6 @@ class _Begun:
     event: Event
     step: int | None  # where its step stands, if there is a goal
     opened: OpenCall | None = None  # once it is being made
-
-
-@dataclass(frozen=True, slots=True)
-class InjectionSettings:
-    """What `inject` was asked for."""
-
-    law: Law
-    seed: int
-    directory: Path | None
-    required: tuple[str, ...]
-    counts: Counts
-    ordered: bool
-    turns: int
-    check: Callable[[], object] | None
-    once: tuple[str, ...]
-    raises: Raiser
-    dependencies: Mapping[str, Sequence[str]] = field(hash=False)
-    name: str
-    salt: str
-    force: tuple[str, ...] = ()
-    wait: bool = False  # whether calls really take the time that the law says
-    manners: Mapping[str | None, Manner] = field(default_factory=dict, hash=False)  # of failures, by code
-    draws: Draws | None = field(default=None, hash=False)  # where they come from, if not from the key
-    sent: tuple[str | None, ...] = ()  # what a program that is explored has to send again, as records hold it
-
-    def with_dependencies(self, tools: Mapping[str, Tool]) -> list[Tool]:
-        """Return the tools, each with what it depends on, and with the errors that the law draws if it says which."""
-        depended_on = itertools.chain(*self.dependencies.values())
-        lost = self.law.lost_answer
-        checked = itertools.chain(*(lost.checks.items() if lost is not None else ()))
-        for name in (*self.dependencies, *self.required, *self.once, *depended_on, *checked):
-            if name not in tools:
-                raise unknown_name("function", name, tools)
-        known, codes = standard_error_specs(), self.law.errors
-        errors = tuple(known.get(code) or ErrorSpec(code, code, f"The call failed with {code}") for code in codes)
-        return [
-            replace(tool, dependencies=tuple(self.dependencies.get(name, ())), errors=errors or tool.errors)
-            for name, tool in tools.items()
-        ]
-
-    @property
-    def check_decides(self) -> bool:
-        """Whether the check of the end state alone says how an episode has come out."""
-        return self.check is not None and self.counts == "effects"
-
-    @property
-    def rules(self) -> EndRules:
-        """What ends an episode."""
-        return EndRules(self.turns, max_consecutive_failures=0, loop_length=0)
-
-    @property
-    def told(self) -> dict[str, Any]:
-        """What records say of the goal."""
-        return {
-            "required": list(self.required),
-            "counts": self.counts,
-            "ordered": self.ordered,
-            "once": list(self.once),
-            "check": self.check is not None,
-        }
-
-    def arguments(self, library: ToolLibrary) -> dict[str, Any]:
-        """Return what the manifest of a folder says of episodes with these tools."""
-        return {
-            "inject": {
-                "functions": [tool.to_mapping() for tool in library],
-                **self.told,
-                **({"force": list(self.force)} if self.force else {}),
-            },
-            "environment": {
-                **(self.law.to_mapping() if self.law.is_plain else {"law": self.law.to_mapping()}),
-                **self.rules.to_mapping(),
-                "salt": self.salt,
-            },
-            "library": library.content_hash,
-            "policies": [self.name],
-            "policy_names": [self.name],
-            "prompts": [PROMPT_TYPE],
-        }  # fmt: skip
-
-    def manner(self, code: str) -> Manner:
-        """Return how a failure comes to the caller."""
-        return self.manners.get(code) or self.manners.get(None) or ANSWERED
-
-    def exception(self, tool: str, code: str, words: str) -> BaseException:
-        """Return the exception that an injected failure is raised as."""
-        return self.raises(InjectedFailure(tool, code, words))
 
 
 class InjectedEpisode:

@@ -14,7 +14,7 @@ from resilisim.errors import InvalidInputError, ResiliSimError, shown_value
 from resilisim.evaluation.episode.record import EpisodeRecord
 from resilisim.injection.folder import InjectionFolder
 from resilisim.injection.functions import Injected, inject
-from resilisim.injection.injected_episode import InjectionSettings
+from resilisim.injection.inject_options import InjectionSettings
 from resilisim.simulator.draws import Draws
 
 Function: TypeAlias = Callable[..., Any]

@@ -20,7 +20,8 @@ from resilisim.evaluation.run.store import read_manifest
 from resilisim.injection.call import GONE
 from resilisim.injection.call_arguments import CallArguments
 from resilisim.injection.folder import CALLS_NAME
-from resilisim.injection.injected_episode import InjectedEpisode, InjectionSettings
+from resilisim.injection.inject_options import InjectionSettings
+from resilisim.injection.injected_episode import InjectedEpisode
 from resilisim.injection.traces.judging import FAULTS_NAME, Recorded
 from resilisim.injection.traces.traced import TracedCall
 from resilisim.run_folder import own_file, read_json_lines

@@ -14,8 +14,8 @@ from resilisim.evaluation.episode.record import EpisodeRecord
 from resilisim.injection.call_arguments import CallArguments
 from resilisim.injection.folder import CALLS_NAME, UNKNOWN_END, InjectionFolder
 from resilisim.injection.functions import inject
-from resilisim.injection.inject_options import Fail
-from resilisim.injection.injected_episode import InjectedEpisode, InjectionSettings
+from resilisim.injection.inject_options import Fail, InjectionSettings
+from resilisim.injection.injected_episode import InjectedEpisode
 from resilisim.injection.law_fit import FittedLaw, fit_law
 from resilisim.injection.traces.faults import Faults, faults_of
 from resilisim.injection.traces.traced import Trace, TracedCall

@@ -52,7 +52,7 @@ from resilisim.certificates import trusted_certificates
 from resilisim.errors import InfrastructureError, InvalidInputError, ResiliSimError, count_of, one_line
 from resilisim.injection.call import Outcome
 from resilisim.injection.folder import InjectionFolder
-from resilisim.injection.injected_episode import InjectionSettings
+from resilisim.injection.inject_options import InjectionSettings
 from resilisim.integrations.mcp.host import EPISODE_PATH, LOOPBACK, SESSION_PATH, TASK, listening
 from resilisim.integrations.mcp.http_transport import AnsweringTransport
 from resilisim.integrations.mcp.relay import Relay

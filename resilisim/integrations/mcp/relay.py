@@ -45,7 +45,8 @@ from resilisim.errors import (
 from resilisim.injection.call import DrawnCall, InjectedCall, InjectedFailure, OpenCall
 from resilisim.injection.call_arguments import CallArguments
 from resilisim.injection.folder import InjectionFolder
-from resilisim.injection.injected_episode import InjectedEpisode, InjectionSettings
+from resilisim.injection.inject_options import InjectionSettings
+from resilisim.injection.injected_episode import InjectedEpisode
 from resilisim.injection.wrong_answers import WrongAnswers
 from resilisim.integrations.mcp.listing import ListedTool, Listing, read_tools, says_unknown
 from resilisim.integrations.mcp.wire import Read, Unreadable, failed, failure_of, meta_of, request_id
