@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Any, Final
@@ -69,11 +70,7 @@ class McpToolbox:
     @classmethod
     def of_url(cls, url: str, *, headers: Mapping[str, str] | None = None, timeout_seconds: float = 60.0) -> McpToolbox:
         """Return the tools of a server that listens at a URL (streamable HTTP), with headers for each request."""
-        transport: Any = import_extra("mcp.client.streamable_http", "tools of an MCP server need", "mcp")
-        http: Any = import_extra("httpx2", "tools of an MCP server need", "mcp")
-        # How long an answer may take is up to the client of the protocol.
-        client = http.AsyncClient(headers=dict(headers or {}), timeout=http.Timeout(timeout_seconds, read=None))
-        return cls(transport.streamable_http_client(url, http_client=client), timeout_seconds=timeout_seconds)
+        return cls(_listening(url, dict(headers or {}), timeout_seconds), timeout_seconds=timeout_seconds)
 
     @property
     def definitions(self) -> tuple[dict[str, Any], ...]:
@@ -148,6 +145,19 @@ class McpToolbox:
 
 def _package() -> Any:
     return import_extra("mcp", "tools of an MCP server need", "mcp")
+
+
+@contextlib.asynccontextmanager
+async def _listening(url: str, headers: dict[str, str], timeout_seconds: float) -> AsyncIterator[Any]:
+    """Connect to a server that listens, with connections that end with the block."""
+    transport: Any = import_extra("mcp.client.streamable_http", "tools of an MCP server need", "mcp")
+    http: Any = import_extra("httpx2", "tools of an MCP server need", "mcp")
+    # How long an answer may take is up to the client of the protocol.
+    async with (
+        http.AsyncClient(headers=headers, timeout=http.Timeout(timeout_seconds, read=None)) as client,
+        transport.streamable_http_client(url, http_client=client) as streams,
+    ):
+        yield streams
 
 
 def _own_stderr() -> Any:

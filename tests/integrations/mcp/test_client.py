@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 from pathlib import Path
 
@@ -11,8 +12,11 @@ import pytest
 from resilisim.chat import ScriptedChatModel
 from resilisim.errors import InfrastructureError, InvalidInputError, MissingExtraError
 from resilisim.integrations.mcp.client import McpToolbox
+from resilisim.integrations.mcp.host import listening
+from resilisim.integrations.mcp.server_functions import ServerFunctions, read_configuration
 from resilisim.policies.llm.kpi_chain.agent import KpiChain
 from resilisim.policies.llm.run import AgentRun
+from tests.integrations.mcp import own_server
 from tests.integrations.mcp.adding_server import ARTICLES, server
 from tests.policies.llm.helpers import answer_task, extracted, planned, reasoned, ref, replanned, tool_task
 
@@ -131,3 +135,33 @@ def test_kpi_chain_plays_over_an_mcp_server():
 
     assert with_tools(use) == "mayor of Brindle"
     assert model.remaining == 0
+
+
+def test_a_configured_server_that_listens_is_told_its_headers_and_connected_anew(tmp_path, monkeypatch):
+    monkeypatch.setenv("ADDING_KEY", "open sesame")
+    told = []
+
+    def told_headers(app):
+        async def listens(scope, receive, send):
+            told.append(dict(scope.get("headers", ())).get(b"x-key"))
+            await app(scope, receive, send)
+
+        return listens
+
+    def play(url):
+        configured = {"mcpServers": {"adding": {"url": f"{url}/mcp", "headers": {"X-Key": "${ADDING_KEY}"}}}}
+        file = tmp_path / "mcp.json"
+        file.write_text(json.dumps(configured))
+        with ServerFunctions(read_configuration(file)) as tools:
+            first = tools.functions["add"](a=1, b=2)
+            tools.restart()
+            return first, tools.functions["add"](a=2, b=2)
+
+    async def listened():
+        app = told_headers(own_server.make_server().streamable_http_app())
+        async with listening(app, "127.0.0.1", 0) as (url, _):
+            return await asyncio.to_thread(play, url)
+
+    first, second = asyncio.run(listened())
+    assert ("3" in str(first), "4" in str(second)) == (True, True)
+    assert {key for key in told if key is not None} == {b"open sesame"}
