@@ -70,8 +70,7 @@ KEPT_PROMPTS = 256  # episodes of a task follow each other
 
 # What a picture says of the statuses of a state, in their order.
 _STATUS_WORDS = ("not attempted", "failed", "success")
-# Attributes that copies make anew.
-_HELPERS = (
+_HELPERS = (  # attributes that copies make anew
     "world",
     "_workspace",
     "_perturber",

@@ -35,13 +35,7 @@ from mcp_types import (
     RequestId,
 )
 
-from resilisim.errors import (
-    InfrastructureError,
-    InvalidInputError,
-    ResiliSimError,
-    nearest_name,
-    one_line,
-)
+from resilisim.errors import InfrastructureError, InvalidInputError, ResiliSimError, nearest_name, one_line
 from resilisim.injection.call import DrawnCall, InjectedCall, InjectedFailure, OpenCall
 from resilisim.injection.call_arguments import CallArguments
 from resilisim.injection.folder import InjectionFolder
