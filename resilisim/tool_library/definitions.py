@@ -18,6 +18,7 @@ from resilisim.tool_library.tool import Tool
 from resilisim.tool_library.tool_schemas import OWN_META, RESULT, in_one_dialect
 
 MOST_TOOLS: Final = 10_000
+_DECLARED: Final = ("functionDeclarations", "function_declarations")  # where Gemini has a list of functions
 _SCHEMAS: Final = ("inputSchema", "input_schema", "parametersJsonSchema", "parameters")
 _ANSWERS: Final = ("outputSchema", "output_schema", "response", "responseJsonSchema")
 _OWN_FIELDS: Final = ("success_probability", "dependencies", "equivalents", "errors", "aliases", "metadata")
@@ -86,6 +87,7 @@ def _listed(value: Any, source: str) -> Iterator[Placed]:
                 return
         function, has_name = value.get("function"), isinstance(value.get("name"), str)
         is_wrapped = isinstance(function, list) or (isinstance(function, dict) and "name" in function)
+        is_wrapped = is_wrapped or any(isinstance(value.get(key), list) for key in _DECLARED)
         if is_wrapped or (has_name and any(key in value for key in _SCHEMAS)):  # one tool alone
             yield from _listed([value], source)
             return
@@ -108,9 +110,7 @@ def _listed(value: Any, source: str) -> Iterator[Placed]:
         where = f"{source}: item {number}"
         _refuse_others(item, where)
         functions = item.get("function") if isinstance(item, dict) else None
-        declared = (
-            item.get("functionDeclarations", item.get("function_declarations")) if isinstance(item, dict) else None
-        )
+        declared = next((item[key] for key in _DECLARED if key in item), None) if isinstance(item, dict) else None
         if isinstance(functions, list):  # a question of BFCL
             yield from (
                 (_of_question(each, item.get("id")), f"{where}, function {place}")
@@ -156,6 +156,8 @@ def _refuse_others(value: Any, where: str) -> None:
         problem = f"is an error of a server: {one_line(value['error'].get('message'), 100)}; expected its list of tools"
     elif "openapi" in value or "swagger" in value:
         problem = "is an OpenAPI document within a list; expected each in a file of its own"
+    elif isinstance(value.get("question"), str) and "function" not in value:
+        problem = "is a question; expected tools (--tasks names questions: hotpotqa:FILE, toolqa:FOLDER, ...)"
     if problem is not None:
         raise InvalidInputError(f"{where}: {problem}")
 
@@ -190,6 +192,10 @@ def _in_own_form(item: Any, where: str) -> Any:
     if _is_schema(item):
         return _form(str(item["title"]), item.get("description"), item, where)
     key = next((key for key in _SCHEMAS if isinstance(item.get(key), dict)), None)
+    if key is None and item.get("inputSchema") is not None:
+        raise InvalidInputError(
+            f"{where}: {item.get('name')!r:.60} has the inputSchema {shown(item['inputSchema'])}; expected an object"
+        )
     if key is None and item.get("type") not in ("function", None) and "description" not in item:
         raise InvalidInputError(
             f"{where}: {item.get('name', item['type'])!r:.60} is a tool of type {shown(item['type'])}, which its "

@@ -106,8 +106,9 @@ def test_what_others_call_types_and_null():
         "name": "f",
         "parameters": {"type": "OBJECT", "properties": {"a": {"type": "STRING", "nullable": True}}},
     }
-    (tool,) = read({"tools": [{"functionDeclarations": [declared]}]})
-    assert tool.input_schema["properties"]["a"] == {"type": ["string", "null"]}
+    for document in ({"tools": [{"functionDeclarations": [declared]}]}, {"function_declarations": [declared]}):
+        (tool,) = read(document)
+        assert tool.input_schema["properties"]["a"] == {"type": ["string", "null"]}
 
 
 def test_questions_of_bfcl_have_functions_of_their_own():
@@ -298,6 +299,8 @@ REFUSED = {
     "error": ({"jsonrpc": "2.0", "id": 1, "error": {"code": -1, "message": "no"}}, "is an error of a server: no"),
     "page": ({**PAGE, "nextCursor": "2"}, 'nextCursor is "2", so further pages are missing'),
     "hosted": ([{"type": "web_search"}], "which its provider runs"),
+    "question": ([{"_id": "1", "type": "bridge", "question": "Who?"}], "item 1: is a question; expected tools"),
+    "schema that is none": ([mcp("b"), {"name": "a", "inputSchema": True}], "'a' has the inputSchema true; expected"),
     "twice": ({"tools": [mcp("a"), mcp("a", {})]}, "tool 'a' stands there twice and differs from that of item 1"),
     "type": ([mcp("a", {"properties": {"x": {"type": "strng"}}})], "did you mean 'string'?"),
     "array": ([mcp("a", {"type": "array"})], "expected 'object', since values have names"),

@@ -113,6 +113,11 @@ class EpisodeHost:
             self._session.stop()
             self._end("finished")
 
+    async def left(self) -> None:
+        """End what is under way, as `leave` does, once the call that is being answered has its answer."""
+        async with self._order:
+            self.leave()
+
     def abandon(self, how: str) -> None:
         """Give up what is under way."""
         if self._session is not None and not self._is_told:
@@ -355,6 +360,12 @@ class Hosts:
         """Forget a name, whose URL nobody will ask for again."""
         self._hosts.pop(name, None)
 
+    async def left(self, name: str) -> None:
+        """End the episode of a name, whose client is gone."""
+        host = self._hosts.get(name)
+        if host is not None:
+            await host.left()
+
     def abandon(self, how: str) -> None:
         """Give up whatever is under way."""
         for host in self._hosts.values():
@@ -363,12 +374,14 @@ class Hosts:
 
 @contextlib.asynccontextmanager
 async def http_server(
-    find: Callable[[str], EpisodeHost], host: str = "127.0.0.1", port: int = 0, token: str | None = None
+    hosts: Hosts, host: str = "127.0.0.1", port: int = 0, token: str | None = None
 ) -> AsyncIterator[tuple[str, Awaitable[None]]]:
     """Serve clients over HTTP while the block lasts, each episode at its own URL, or all at one, by their sessions.
 
+    A client that ends its session at the one URL has left its episode.
+
     Args:
-        find: Finds the host of an episode by its name.
+        hosts: The episodes by their names.
         host: Where to listen.
         port: Port; 0 takes a free one.
         token: What clients must send as bearer token; None lets everybody in.
@@ -380,9 +393,9 @@ async def http_server(
         InvalidInputError: The address is taken, or is none.
     """
     routing: Any = import_extra("starlette.routing", "serving MCP clients needs", "mcp")
-    app = mcp_server(find).streamable_http_app(streamable_http_path=EPISODE_PATH, host=host)
+    app = mcp_server(hosts).streamable_http_app(streamable_http_path=EPISODE_PATH, host=host)
     app.router.routes.append(routing.Route(SESSION_PATH, endpoint=app.router.routes[0].endpoint))
-    async with listening(app, host, port, token) as served:
+    async with listening(_WithEnds(app, hosts), host, port, token) as served:
         yield served
 
 
@@ -435,6 +448,28 @@ def _bound_socket(host: str, port: int) -> socket.socket:
         listening.close()
         raise InvalidInputError(f"cannot listen on {host}:{port}: {error}") from error
     return listening
+
+
+class _WithEnds:
+    """An application that ends the episode of a session when its client ends that."""
+
+    def __init__(self, app: Any, hosts: Hosts) -> None:
+        self._app, self._hosts = app, hosts
+
+    async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
+        """Pass a request on."""
+        if scope["type"] != "http" or scope["method"] != "DELETE" or scope["path"] != SESSION_PATH:
+            await self._app(scope, receive, send)
+            return
+        statuses: list[int] = []
+
+        async def answer(message: dict[str, Any]) -> None:
+            statuses.append(message.get("status", 200))
+            await send(message)
+
+        await self._app(scope, receive, answer)
+        if statuses and max(statuses) < 300:
+            await self._hosts.left(f"/{dict(scope['headers']).get(b'mcp-session-id', b'').decode('latin-1')}")
 
 
 class _WithTask:

@@ -139,5 +139,11 @@ async def test_the_work_order_is_a_prompt_and_sessions_play_on(mode: str, tmp_pa
                 score = await client.call_tool("episode_finish", {})
                 assert score.structured_content["level"] == "failure"
         assert orders[0] != orders[1]
+        if mode == "legacy":  # who ends a session has left its episode, and the next session begins another one
+            for _ in range(2):
+                async with Client(f"{url}/mcp", mode=mode) as client:
+                    await client.call_tool("episode_start", {})
+            assert with_tasks.num_played == 4
     with_tasks.close()
-    assert len(list(read_records(tmp_path))) == 2
+    records = list(read_records(tmp_path))
+    assert [record["ended_by"] for record in records] == ["completion"] * 2 + ["stopped"] * 2 * (mode == "legacy")
