@@ -37,7 +37,6 @@ LONG_FILES = (
     "tests/evaluation/test_agent_runs.py",
     "tests/integrations/mcp/test_server.py",
     "tests/end_to_end/test_command_line.py",
-    "tests/datasets/test_loading.py",
     "tests/datasets/test_preferences.py",
     "tests/reporting/test_page.py",
     "tests/evaluation/test_submission.py",
