@@ -27,7 +27,7 @@ from resilisim.tables.table import Table
 app = command_group()
 
 DOES_NOT_WORK = 2  # here an endpoint that is down is the answer to what was asked
-_WORDS = {True: "yes", False: "no", None: "cannot be told"}
+_WORDS = {True: "yes", False: "no", None: "cannot be determined"}
 
 
 @app.command("list")
