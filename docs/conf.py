@@ -65,6 +65,7 @@ html_css_files = ["site.css"]
 copybutton_prompt_text = r"\$ |>>> |\.\.\. "
 copybutton_prompt_is_regexp = True
 linkcheck_anchors = False
+smartquotes_action = "qe"  # no dashes: texts name options, such as --reset
 
 
 def setup(app: Sphinx) -> None:
