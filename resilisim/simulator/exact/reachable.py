@@ -13,7 +13,7 @@ from __future__ import annotations
 import itertools
 import math
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -44,6 +44,7 @@ from resilisim.simulator.exact.stage import (
     make_stage,
     neutral_tools,
     told_apart,
+    undominated,
 )
 from resilisim.simulator.exact.values import TIE_TOLERANCE, Choices, Knowledge, Values
 from resilisim.simulator.messages import FINISH, WAIT, Message, execution
@@ -70,6 +71,8 @@ MAX_STATES = 150_000  # of one problem: 10 to 30 seconds
 FIRST_CAPACITY = 1 << 10
 # Tolerances, of which the first one that fits is taken, and the share of these states that each may take.
 TOLERANCES = {0.0: 1.0, 0.05: 0.3, 0.2: 0.3, math.inf: 0.3}
+# Tools outside the list that may be told apart to close a gap, and the share of the states that this may take.
+MAX_JOINED, SHARE_OF_JOINED = 8, 0.3
 MAX_OUTCOMES = 4_000_000  # results of a call that are looked at together, times the turns
 
 # Where a state's sections begin, as fields of `Rulebook`.
@@ -482,8 +485,9 @@ def solve_reachable(
     """Solve a problem under a law with parts; keeps nothing.
 
     Where neutral calls are surely there (`stage`), few tools are told apart. Else a small library is enumerated, every
-    tool told apart. In both cases values are exact as long as there is room for the states; what is too large for that
-    is bounded from both sides, and the gap between them stated.
+    tool told apart; of a larger one those that others outside the list are no better than, if they are few. In all of
+    these cases values are exact as long as there is room for the states; what is too large for that is bounded from
+    both sides, and the gap between them stated.
 
     Args:
         problem: The problem.
@@ -503,7 +507,22 @@ def solve_reachable(
             return optimum
     neutral = there if there == bounding else [*there, *bounding]
     stage = make_stage(problem, tools, neutral, len(there), informed=informed)
-    return _solved(problem, stage, knowledge, tuple(there), max_states)
+    optimum = _solved(problem, stage, knowledge, tuple(there), max_states)
+    joined = joined_tools(problem, tools) if optimum.gap > 0.0 else ()
+    if joined:
+        stage = make_stage(problem, joined, (), informed=informed, is_enumerated=True)
+        enumerated = _solved(problem, stage, knowledge, (), math.ceil(max_states * SHARE_OF_JOINED))
+        if enumerated.gap == 0.0:
+            return enumerated
+    return optimum
+
+
+def joined_tools(problem: Problem, tools: Sequence[int]) -> tuple[int, ...]:
+    """Return tools with those outside that can be the best one to break a row or to look at a group; none if many."""
+    outside = undominated(problem, [tool for tool in range(problem.num_tools) if tool not in tools], 2)
+    library = problem.library
+    joined = library.closure(library.names[tool] for tool in sorted({*tools, *outside}))
+    return tuple(map(library.index, joined)) if len(joined) <= len(tools) + MAX_JOINED else ()
 
 
 def _solved(

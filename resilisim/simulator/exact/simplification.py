@@ -249,8 +249,6 @@ def is_worth_a_thought(
     is left out, or better, which is what an upper bound is for; or they are surely there, as for a lower bound.
     """
     failures = counters[CONSECUTIVE_FAILURES] if rules.max_consecutive_failures > 0 else 0
-    if not rules.is_offered[tool]:
-        return False
     if rules.is_neutral[tool]:
         least = rules.least_row[tool]
         return bool(rules.group[tool] >= 0 and not informed if least == 0 else failures >= least)
