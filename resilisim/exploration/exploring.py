@@ -202,7 +202,7 @@ class Exploring:
         self._optimum = None if has_no_ceiling(record) else record["optimum"]
         self._ceiling = max(self._ceiling, _ceiling_of(record, branch))
         known = record.get("optimum_knowledge", "observing") == "observing" and not record["optimum_gap"]
-        known = known and not branch.unseen
+        known = known and not branch.tells_unseen_apart
         self._luck_has_mean_zero = self._luck_has_mean_zero and known and not has_no_ceiling(record)
         if self._to_draw is not None:
             self._drawn.enter(self._share, record["outcome"], record["luck"], record["losses"])
@@ -305,7 +305,11 @@ def _change(before: Unplayed, after: Sequence[Unplayed]) -> UnplayedRecord:
 
 def _ceiling_of(record: EpisodeRecord, branch: Branch) -> float:
     """Return V* of the start where the bounds of branches do not hold it already, and 1 else."""
-    if not branch.unseen or has_no_ceiling(record) or any(step.get("real", False) for step in record["steps"]):
+    if (
+        not branch.tells_unseen_apart
+        or has_no_ceiling(record)
+        or any(step.get("real", False) for step in record["steps"])
+    ):
         return 1.0
     return record["optimum"] + record["optimum_gap"]
 

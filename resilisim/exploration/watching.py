@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from resilisim.envs.session import not_repeated
 from resilisim.evaluation.episode.record import EpisodeRecord
-from resilisim.simulator.draws import AFTER, BEFORE, CORRUPTED, KEYED, OK, Draws, Forced
+from resilisim.simulator.draws import AFTER, BEFORE, CORRUPTED, KEYED, OK, Draws, Forced, Hidden
 from resilisim.simulator.messages import Message
 from resilisim.simulator.outcomes import (
     RATE_LIMIT_ERROR,
@@ -97,19 +97,21 @@ class _Watched:
 
     def __init__(self, draws: Draws) -> None:
         self._draws = draws
-        self.tells_hidden = draws.tells_hidden
+        self.hidden = draws.hidden
         self.calls: list[Call] = []
 
-    @property
-    def unseen(self) -> tuple[int, ...]:
-        """What the state leaves open, and these draws know."""
-        return self._draws.unseen
-
     def draw(
-        self, problem: Problem, state: EpisodeState, tool: int, message: Message, key: tuple[int, int], errors: Errors
+        self,
+        problem: Problem,
+        state: EpisodeState,
+        tool: int,
+        message: Message,
+        key: tuple[int, int],
+        errors: Errors,
+        unseen: Sequence[int] = (),
     ) -> tuple[Draw, Failure | None]:
         """Return what a call brings (`Draws.draw`)."""
-        draw, failure = self._draws.draw(problem, state, tool, message, key, errors)
+        draw, failure = self._draws.draw(problem, state, tool, message, key, errors, unseen)
         chances = _chances(problem, state, tool, message)
         result = failure.code if failure is not None else OK
         faults = tuple(_faults(problem, state, tool, message, key, errors, chances))
@@ -211,11 +213,17 @@ class Steady:
 
     calls: Mapping[tuple[str, int], str]
     lasting: Mapping[str, tuple[int, str]] = field(default_factory=dict)
-    tells_hidden = True
-    unseen: ClassVar[tuple[int, ...]] = ()
+    hidden: ClassVar[Hidden] = "drawn"
 
     def draw(
-        self, problem: Problem, state: EpisodeState, tool: int, message: Message, key: tuple[int, int], errors: Errors
+        self,
+        problem: Problem,
+        state: EpisodeState,
+        tool: int,
+        message: Message,
+        key: tuple[int, int],
+        errors: Errors,
+        unseen: Sequence[int] = (),
     ) -> tuple[Draw, Failure | None]:
         """Return what a call brings (`Draws.draw`)."""
         name, attempt = problem.library.names[tool], state.executions[tool] + 1

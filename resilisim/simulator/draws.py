@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Final, Protocol
+from typing import ClassVar, Final, Literal, Protocol
 
 from resilisim.errors import InvalidInputError, unknown_name
 from resilisim.seeding import PURPOSE_FAILURE, PURPOSE_SUCCESS
@@ -60,18 +60,18 @@ from resilisim.simulator.state import TURNS_USED, EpisodeState
 from resilisim.tool_library import ErrorSpec, ToolLibrary
 
 
+Hidden = Literal["drawn", "kept", "open"]
+
+
 class Draws(Protocol):
     """What an episode asks what luck brings to a call.
-
-    Attributes:
-        tells_hidden: Whether what is hidden (what is down, broken, unsound) is drawn, too, or is left open.
 
     Example:
         >>> from resilisim import default_library
         >>> from resilisim.simulator import Episode, build_problem, execution
         >>> from resilisim.simulator.draws import Keyed
         >>> class Luckless(Keyed):
-        ...     def draw(self, problem, state, tool, message, key, errors):
+        ...     def draw(self, problem, state, tool, message, key, errors, unseen=()):
         ...         draw, _ = super().draw(problem, state, tool, message, key, errors)
         ...         return draw, None
         >>> problem = build_problem(default_library(), ["network_fetcher"])
@@ -79,18 +79,23 @@ class Draws(Protocol):
         True
     """
 
-    tells_hidden: bool
-
     @property
-    def unseen(self) -> tuple[int, ...]:
-        """What the state leaves open and whoever draws knows, as `EpisodeState.hidden` has it.
+    def hidden(self) -> Hidden:
+        """Where what agents cannot see is told (what is down, broken, unsound, has run).
 
-        Empty if there is no such thing. The state in which an episode has ended tells it.
+        If "drawn", in the state; if "kept", apart from it, as far as results tell it (`Episode.unseen`); else nowhere.
         """
         ...
 
     def draw(
-        self, problem: Problem, state: EpisodeState, tool: int, message: Message, key: tuple[int, int], errors: Errors
+        self,
+        problem: Problem,
+        state: EpisodeState,
+        tool: int,
+        message: Message,
+        key: tuple[int, int],
+        errors: Errors,
+        unseen: Sequence[int] = (),
     ) -> tuple[Draw, Failure | None]:
         """Return what a call brings, and the failure that is shown, if it is one.
 
@@ -101,6 +106,7 @@ class Draws(Protocol):
             message: The call; its whole parameters tell inputs apart.
             key: Luck key of the tool.
             errors: Which errors failures draw where they have no kinds.
+            unseen: What the state leaves open and has happened here (`Episode.unseen`).
         """
         ...
 
@@ -112,11 +118,17 @@ class Draws(Protocol):
 class Keyed:
     """Draws by the key of the episode: the same for every agent, each a function of tool and number of the call."""
 
-    tells_hidden = True
-    unseen: tuple[int, ...] = ()
+    hidden: ClassVar[Hidden] = "drawn"
 
     def draw(
-        self, problem: Problem, state: EpisodeState, tool: int, message: Message, key: tuple[int, int], errors: Errors
+        self,
+        problem: Problem,
+        state: EpisodeState,
+        tool: int,
+        message: Message,
+        key: tuple[int, int],
+        errors: Errors,
+        unseen: Sequence[int] = (),
     ) -> tuple[Draw, Failure | None]:
         """Return what luck brings to a call (`Draws.draw`)."""
         dynamics, status, attempt = problem.dynamics, state.status, state.executions[tool]
@@ -211,7 +223,7 @@ class Branch:
         beyond: Chooses what later ones bring: the place of one of the options, each with its probability.
         as_agents_know: Whether what agents do not tell apart is one result.
         points: Branching points so far.
-        unseen: What has run and what is not sound, as `EpisodeState.hidden` has it; empty where the state tells it.
+        tells_unseen_apart: Whether results were told apart that agents do not tell apart.
 
     Example:
         >>> from resilisim import default_library
@@ -228,8 +240,12 @@ class Branch:
     beyond: Callable[[Sequence[tuple[float, Draw]]], int] = likeliest
     as_agents_know: bool = False
     points: list[BranchingPoint] = field(default_factory=list)
-    tells_hidden: bool = field(default=False, init=False)
-    unseen: tuple[int, ...] = field(default=(), init=False)
+    tells_unseen_apart: bool = field(default=False, init=False)
+
+    @property
+    def hidden(self) -> Hidden:
+        """Whether what has run, and is sound, is left open even here."""
+        return "open" if self.as_agents_know else "kept"
 
     @classmethod
     def of_texts(cls, texts: Iterable[str]) -> Branch:
@@ -254,14 +270,21 @@ class Branch:
         return product
 
     def draw(
-        self, problem: Problem, state: EpisodeState, tool: int, message: Message, key: tuple[int, int], errors: Errors
+        self,
+        problem: Problem,
+        state: EpisodeState,
+        tool: int,
+        message: Message,
+        key: tuple[int, int],
+        errors: Errors,
+        unseen: Sequence[int] = (),
     ) -> tuple[Draw, Failure | None]:
         """Return what a call brings (`Draws.draw`).
 
         Raises:
             InvalidInputError: What is given for it cannot happen.
         """
-        options = self._options(problem, state, tool, message)
+        options = self._options(problem, state, tool, message, unseen)
         taken = 0
         if len(options) > 1:
             name, attempt = problem.library.names[tool], state.executions[tool] + 1
@@ -271,27 +294,23 @@ class Branch:
             has_unseen = any(draw.result in hides for _, draw in options)
             self.points.append(BranchingPoint(name, attempt, turn, tuple(options), taken, has_unseen))
         draw = _timed(problem, state, tool, options[taken][1], key)
-        self._take_in(problem, state, message, tool, draw)
         return draw, shown_failure(problem, state, tool, draw, _error(problem, state, tool, draw, key), key, errors)
-
-    def _take_in(self, problem: Problem, state: EpisodeState, message: Message, tool: int, draw: Draw) -> None:
-        """Note what has run, and what is not sound."""
-        if self.unseen:
-            self.unseen = problem.dynamics.after(replace(state, hidden=self.unseen), message, tool, draw).hidden
 
     def said(self, tool: str, attempt: int) -> str | None:
         """Return what was said beforehand of a call (`Draws.said`)."""
         return None
 
-    def _options(self, problem: Problem, state: EpisodeState, tool: int, message: Message) -> list[tuple[float, Draw]]:
+    def _options(
+        self, problem: Problem, state: EpisodeState, tool: int, message: Message, unseen: Sequence[int]
+    ) -> list[tuple[float, Draw]]:
         """Return what a call can bring, given what has run here and what is not sound."""
         dynamics = problem.dynamics
         rules, is_validator = dynamics.rules, dynamics.rules.is_validator[tool]
         if self.as_agents_know or (rules.at_lost < 0 and rules.at_unsound < 0):
             return dynamics.draws(state, tool, message)
-        self.unseen = self.unseen or (0,) * rules.num_hidden
-        known = dynamics.told_of_runs(state, self.unseen) if rules.at_lost >= 0 else state
-        truth = replace(state, hidden=self.unseen)
+        self.tells_unseen_apart = True
+        known = dynamics.told_of_runs(state, unseen) if rules.at_lost >= 0 else state
+        truth = replace(state, hidden=tuple(unseen))
         told = dynamics.true_told(truth, tool)
         findings = dynamics.true_findings(truth) if is_validator else 0
         corrupt = float(rules.corrupt_chance[tool]) if rules.at_unsound >= 0 else 0.0
@@ -369,8 +388,7 @@ class Forced:
     """
 
     calls: Mapping[tuple[str, int], str]
-    tells_hidden = True
-    unseen: ClassVar[tuple[int, ...]] = ()
+    hidden: ClassVar[Hidden] = "drawn"
 
     @classmethod
     def of(cls, texts: Iterable[str], library: ToolLibrary | None = None) -> Forced:
@@ -419,7 +437,14 @@ class Forced:
         return [f"{tool}#{attempt}={result}" for (tool, attempt), result in self.calls.items()]
 
     def draw(
-        self, problem: Problem, state: EpisodeState, tool: int, message: Message, key: tuple[int, int], errors: Errors
+        self,
+        problem: Problem,
+        state: EpisodeState,
+        tool: int,
+        message: Message,
+        key: tuple[int, int],
+        errors: Errors,
+        unseen: Sequence[int] = (),
     ) -> tuple[Draw, Failure | None]:
         """Return what a call brings (`Draws.draw`).
 

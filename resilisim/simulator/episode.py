@@ -86,6 +86,8 @@ class Episode:
         problem: The task under its law and end rules.
         state: The state now.
         events: What each message did. A call that was drawn and is not settled yet is taken to have worked.
+        unseen: What the state leaves open, as agents do not know it, and has happened here (what has run), as
+            `EpisodeState.hidden` has it; empty if there is no such thing. The state of the end tells it.
 
     Raises:
         InvalidInputError: The seed is out of range.
@@ -121,7 +123,7 @@ class Episode:
         self.problem = problem
         self._key = episode_luck_key(salt, seed, instance_id)
         self._draws = draws
-        self.state: EpisodeState = problem.dynamics.start(self._key if draws.tells_hidden else None)
+        self.state, self.unseen = self._start()
         self.events: list[Event] = []
         self._drawn: list[Draw | None] = []  # what luck brought to each message
         self._tools: dict[str, tuple[int, tuple[int, int]]] = {}  # by name: index and luck key
@@ -166,7 +168,7 @@ class Episode:
         if message.kind != "execute" or is_awaiting_closing(problem, state):
             return self._enter(message)
         tool, key = self._called(message)
-        draw, failure = self._draws.draw(problem, state, tool, message, key, self._errors)
+        draw, failure = self._draws.draw(problem, state, tool, message, key, self._errors, self.unseen)
         output: Mapping[str, Any] = {}
         if self._workspace is not None and draw.runs:
             try:
@@ -193,7 +195,7 @@ class Episode:
         if message.kind != "execute" or is_awaiting_closing(self.problem, self.state):
             return self._enter(message)
         tool, key = self._called(message)
-        draw, failure = self._draws.draw(self.problem, self.state, tool, message, key, self._errors)
+        draw, failure = self._draws.draw(self.problem, self.state, tool, message, key, self._errors, self.unseen)
         return self._enter(message, tool, draw, failure)
 
     def settle(
@@ -234,6 +236,12 @@ class Episode:
     def _refuse(self) -> NoReturn:
         raise RuntimeError(f"the episode was ended by {self.ended_by}: reset before sending more messages")
 
+    def _start(self) -> tuple[EpisodeState, tuple[int, ...]]:
+        dynamics, hidden = self.problem.dynamics, self._draws.hidden
+        is_kept = hidden == "kept" and (dynamics.rules.at_lost >= 0 or dynamics.rules.at_unsound >= 0)
+        unseen = (0,) * dynamics.rules.num_hidden if is_kept else ()
+        return dynamics.start(self._key if hidden == "drawn" else None), unseen
+
     def _called(self, message: Message) -> tuple[int, tuple[int, int]]:
         """Return the index of the tool that a message calls, and its luck key."""
         name = message.tool or ""
@@ -273,6 +281,7 @@ class Episode:
                 draw.forced,
             )
             after = dynamics.after_execution(state, message, tool, draw, down)
+            self._take_in(state, message, tool, draw)
         self.state = self._told_at_the_end(after)
         self.events.append(event)
         self._drawn.append(draw)
@@ -281,15 +290,22 @@ class Episode:
     def _replay(self) -> None:
         """Compute the state anew, from what luck brought to each message."""
         dynamics = self.problem.dynamics
-        state = dynamics.start(self._key if self._draws.tells_hidden else None)
+        state, self.unseen = self._start()
         for event, draw in zip(self.events, self._drawn, strict=True):
             if state.ended_by:
                 break
             tool = -1 if draw is None else self.problem.library.index(event.tool or "")
+            if draw is not None:
+                self._take_in(state, event.message, tool, draw)
             state = dynamics.after(state, event.message, tool, draw or False, dynamics.next_down(self._key, state))
         self.state = self._told_at_the_end(state)
 
+    def _take_in(self, state: EpisodeState, message: Message, tool: int, draw: Draw) -> None:
+        """Note what has run, where the state leaves it open."""
+        if self.unseen:
+            known = replace(state, hidden=self.unseen)
+            self.unseen = self.problem.dynamics.after_execution(known, message, tool, draw, ()).hidden
+
     def _told_at_the_end(self, state: EpisodeState) -> EpisodeState:
-        """Return a state with what it leaves open and whoever draws knows, if the episode has ended with it."""
-        unseen = self._draws.unseen
-        return replace(state, hidden=unseen) if unseen and state.ended_by is not None else state
+        """Return a state with what it leaves open and has happened, if the episode has ended with it."""
+        return replace(state, hidden=self.unseen) if self.unseen and state.ended_by is not None else state

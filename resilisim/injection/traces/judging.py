@@ -50,7 +50,14 @@ class Recorded(Branch):
     call: TracedCall | None = None
 
     def draw(
-        self, problem: Problem, state: EpisodeState, tool: int, message: Message, key: tuple[int, int], errors: Errors
+        self,
+        problem: Problem,
+        state: EpisodeState,
+        tool: int,
+        message: Message,
+        key: tuple[int, int],
+        errors: Errors,
+        unseen: Sequence[int] = (),
     ) -> tuple[Draw, Failure | None]:
         """Return what a call has brought (`Draws.draw`).
 
@@ -59,7 +66,7 @@ class Recorded(Branch):
         """
         assert self.call is not None
         has_passed = self.call.error is None
-        options = self._options(problem, state, tool, message)
+        options = self._options(problem, state, tool, message, unseen)
         fitting = [pair for pair in options if pair[1].passes is has_passed]
         if self.call.error == RATE_LIMIT_ERROR:
             fitting = [pair for pair in fitting if pair[1].result == LIMITED] or fitting
@@ -74,7 +81,6 @@ class Recorded(Branch):
                 "another --law, or none, so that one is fitted"
             )
         _, draw = max(fitting, key=lambda pair: pair[0])
-        self._take_in(problem, state, message, tool, draw)
         return draw, None if has_passed else Failure(str(self.call.error), self.call.words)
 
 
