@@ -59,7 +59,6 @@ from resilisim.simulator.rulebook.runs import shown_result
 from resilisim.simulator.state import TURNS_USED, EpisodeState
 from resilisim.tool_library import ErrorSpec, ToolLibrary
 
-
 Hidden = Literal["drawn", "kept", "open"]
 
 

@@ -12,13 +12,9 @@ they were right shows in the answer. How many are done stands in the state, as t
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
-
-import numpy as np
-from numpy.typing import NDArray
 
 from resilisim.errors import ExactLimitError
 from resilisim.simulator.exact.values import Knowledge, Values
@@ -36,10 +32,8 @@ from resilisim.simulator.state import (
     TURNS_USED,
     EpisodeState,
 )
-from resilisim.simulator.tool_status import SUCCEEDED, count_unmet
 
-MOST_ENTRIES = 20_000_000  # of a table of values: reference calls, turns, failures, failures in a row
-MOST_STATES = 200_000  # that a reference may come to under a law with parts
+MOST_STATES = 200_000  # that a reference may come to
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -50,7 +44,7 @@ class ProgramValues(Values):
         calls: Tool indices in order; a tool may stand there several times.
 
     Raises:
-        ExactLimitError: The table of values would be too large.
+        ExactLimitError: There would be too many states.
     """
 
     is_ceiling: ClassVar[bool] = False
@@ -64,11 +58,11 @@ class ProgramValues(Values):
 
     def __post_init__(self) -> None:
         """Refuse what is too large."""
-        rules = self.problem.rules
-        rows = max(rules.max_consecutive_failures, 1)
-        if len(self.calls) * rules.max_turns**2 * rows > MOST_ENTRIES:
+        rules, num_calls = self.problem.rules, len(self.calls)
+        most_failures = max(rules.max_turns - num_calls, 0) + 1
+        if num_calls * most_failures * max(min(rules.max_consecutive_failures, most_failures), 1) > MOST_STATES:
             raise ExactLimitError(
-                f"a reference solution of {len(self.calls)} calls in {rules.max_turns} turns is too large to be solved"
+                f"a reference solution of {num_calls} calls in {rules.max_turns} turns is too large to be solved"
             )
         object.__setattr__(self, "_reached", _Reached(self.problem, self.calls))
 
@@ -83,23 +77,7 @@ class ProgramValues(Values):
 
     def value(self, state: EpisodeState) -> float:
         """Return the chance of completing the program from a state; 0 of one that has ended."""
-        rules, counters = self.problem.rules, state.counters
-        if counters[ENDED] != RUNNING:
-            return 0.0
-        rest = self.calls[counters[NEXT_PLACE] :]
-        turns_left = rules.max_turns - state.turns_used
-        if len(rest) > turns_left:
-            return 0.0
-        if not rest:
-            return 1.0
-        if self.problem.dynamics.has_sections:
-            return self._reached.value(state)
-        failures = counters[NUM_FAILURES]
-        chances = _chances(self.problem, rest, state.status)
-        if min(chance[failures] for chance in chances) == 1.0:
-            return 1.0
-        row = counters[CONSECUTIVE_FAILURES] if rules.max_consecutive_failures else 0
-        return float(_values(self.problem, rest, chances)[len(rest), turns_left, failures, row])
+        return self._reached.value(state)
 
     def action_value(self, state: EpisodeState, message: Message) -> float:
         """Return the chance if a message is sent next."""
@@ -114,45 +92,11 @@ class ProgramValues(Values):
         return [call, WAIT] if self.problem.dynamics.rules.waiting_is_productive else [call]
 
 
-@functools.lru_cache(maxsize=4096)
-def _chances(problem: Problem, rest: tuple[int, ...], status: tuple[int, ...]) -> tuple[tuple[float, ...], ...]:
-    """Return the success probability of each call by the number of failures, when all calls before it are done."""
-    now = list(status)
-    found = []
-    for tool in rest:
-        missing, failed = count_unmet(now, problem.dependencies[tool])
-        found.append(tuple(problem.tables.probability[problem.base_index[tool], missing, failed].tolist()))
-        now[tool] = SUCCEEDED
-    return tuple(found)
-
-
-@functools.lru_cache(maxsize=1024)
-def _values(problem: Problem, rest: tuple[int, ...], chances: tuple[tuple[float, ...], ...]) -> NDArray[np.float64]:
-    """Return values by calls left, turns left, failures so far and failures in a row.
-
-    float64 (num_calls + 1, max_turns + 1, max_turns + 2, rows + 1); the last row is the end of too many failures.
-    """
-    rules = problem.rules
-    rows = max(rules.max_consecutive_failures, 1)
-    values = np.zeros((len(rest) + 1, rules.max_turns + 1, rules.max_turns + 2, rows + 1))
-    values[0, :, :, :rows] = 1.0
-    for left in range(1, len(rest) + 1):
-        chance = np.array([*chances[len(rest) - left], 0.0])  # by failures; more than turns there cannot be
-        for turns in range(1, rules.max_turns + 1):
-            succeeded = values[left - 1, turns - 1, :, 0]
-            missed = values[left, turns - 1]
-            for row in range(rows):
-                after = missed[1:, row + 1 if rules.max_consecutive_failures else 0]
-                values[left, turns, :, row] = chance * succeeded
-                values[left, turns, :-1, row] += (1.0 - chance[:-1]) * after
-    return values
-
-
 _LOST, _COMPLETE = EpisodeState((), (0,), ()), EpisodeState((), (1,), ())  # stand for all that are
 
 
 class _Reached:
-    """Values under a law with parts, of the states that were asked for and of those that follow."""
+    """Values of the states that were asked for and of those that follow, found layer by layer, the last one first."""
 
     def __init__(self, problem: Problem, calls: tuple[int, ...]) -> None:
         self._problem, self._calls = problem, calls
