@@ -26,7 +26,6 @@ from resilisim.simulator.compiled import kernel, scalar
 from resilisim.simulator.exact.arena import OUT_OF_TABLE
 from resilisim.simulator.exact.judging import regret_of
 from resilisim.simulator.exact.optimum import (
-    NOT_KNOWN,
     TabulatedOptimum,
     loop_state,
     solve,
@@ -34,6 +33,7 @@ from resilisim.simulator.exact.optimum import (
     tabulate,
     value_without_table,
 )
+from resilisim.simulator.exact.simplification import NOT_KNOWN
 from resilisim.simulator.exact.values import Values
 from resilisim.simulator.messages import Message
 from resilisim.simulator.problem import Problem

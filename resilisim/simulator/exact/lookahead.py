@@ -32,7 +32,7 @@ from resilisim.simulator.exact.phases import (
     UP_NOW,
 )
 from resilisim.simulator.exact.relaxation import Relaxation, bound_of, count_tokens
-from resilisim.simulator.exact.search_kernels import mix_bits
+from resilisim.simulator.exact.search_kernels import FINISHED, MEMORY_FULL, mix_bits
 from resilisim.simulator.exact.simplification import (
     NEW_INPUT,
     NOT_KNOWN,
@@ -79,10 +79,8 @@ from resilisim.simulator.state import (
 )
 from resilisim.simulator.tool_status import SUCCEEDED, IntVector
 
-# How a search ends.
-FINISHED = 0
-MEMORY_FULL = 1  # it can go on when there is more room
-TOO_MANY = 2  # more states than it may keep
+# How a search ends, beside what `search_kernels` has: with more states than it may keep.
+TOO_MANY = 2
 
 # What becomes of a state for which there is no room: nothing is known of it but its bound, or the search stops.
 STOPS, CUTS = range(2)

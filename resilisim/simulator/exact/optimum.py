@@ -32,6 +32,7 @@ from resilisim.simulator.exact.arena import (
 from resilisim.simulator.exact.program import ProgramValues
 from resilisim.simulator.exact.reachable import solve_reachable
 from resilisim.simulator.exact.search import Search
+from resilisim.simulator.exact.simplification import NOT_KNOWN
 from resilisim.simulator.exact.stage import failing_helps
 from resilisim.simulator.exact.values import Knowledge, Values
 from resilisim.simulator.messages import FINISH, Message, execution
@@ -190,9 +191,6 @@ def solve_values(
                                     value += (1.0 - chance) * after
                                 best_in_loop = max(best_in_loop, value)
                             values[turns_left, row, done, failures, consecutive, loop] = best_in_loop
-
-
-NOT_KNOWN = -1.0
 
 
 @scalar

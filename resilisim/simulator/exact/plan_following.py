@@ -52,7 +52,7 @@ BASE_INDEX = 1  # of the tool's base probability in the law's table
 PLACE = 2  # of the tool in the required list, or -1
 OUTSIDE = 3  # dependencies of the tool that no step runs
 SIGNATURE = 4  # number of the step's message among those that the loop rule can meet again, or -1 if it cannot
-REFUSED = 5  # 1 if the call is refused: never executed, a turn without a draw
+IS_REFUSED = 5  # 1 if the call is refused: never executed, a turn without a draw
 MAX_TRIES = 6  # tries without success after which the next step is taken, or NEVER
 SKIP_FROM = 7  # message from which the next step is taken, or NEVER
 NUM_COLUMNS = 8
@@ -317,7 +317,7 @@ def follow(
     coverage = 0.0
     for number in range(num_steps):
         step = steps[number]
-        tool, place, refused = step[TOOL], step[PLACE], step[REFUSED] == 1
+        tool, place, refused = step[TOOL], step[PLACE], step[IS_REFUSED] == 1
         limited = step[MAX_TRIES] < NEVER or step[SKIP_FROM] < NEVER
         # Ways to leave the step: 0 with success, 1 untried, 2 after failures; refused calls: 1 + number of them.
         ways = 1 if not limited else 1 + min(step[MAX_TRIES], turns) + 1 if refused else 3

@@ -22,8 +22,6 @@ from numpy.typing import NDArray
 from resilisim.errors import ExactLimitError, InvalidInputError
 from resilisim.simulator.exact.lookahead import (
     CUTS,
-    FINISHED,
-    MEMORY_FULL,
     NUM_OF_BEST,
     NUM_OF_OUTCOME,
     NUM_OF_TREE,
@@ -35,6 +33,7 @@ from resilisim.simulator.exact.lookahead import (
 )
 from resilisim.simulator.exact.phases import FLAWED_OUTPUTS, OUTAGES, make_phases
 from resilisim.simulator.exact.relaxation import NOT_CHARGED, NUM_TOKENS, Relaxation, relax
+from resilisim.simulator.exact.search_kernels import FINISHED, MEMORY_FULL
 from resilisim.simulator.exact.simplification import REFUSED_INPUT
 from resilisim.simulator.exact.stage import (
     Neutral,

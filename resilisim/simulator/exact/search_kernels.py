@@ -52,7 +52,7 @@ class Field(NamedTuple):
     relaxation: Relaxation
 
 
-NUM_REQUIRED, MAX_TURNS, MOST_IN_ROW, LOOP_LENGTH, NEUTRAL_BASE = range(5)  # columns of `Field.numbers`
+NUM_REQUIRED, TURNS_ALLOWED, MOST_IN_ROW, LOOP_LENGTH, NEUTRAL_BASE = range(5)  # columns of `Field.numbers`
 
 
 class Memo(NamedTuple):
@@ -80,7 +80,9 @@ class Space(NamedTuple):
     result: NDArray[np.float64]  # (1,)
 
 
-CALL, CHANCE, AFTER_SUCCESS, AFTER_FAILURE, BOUND, IS_EXACT, NUM_OF_CALL = range(7)  # last axis of `Space.calls`
+CALL, CHANCE_OF_CALL, AFTER_SUCCESS, AFTER_FAILURE, BOUND, IS_EXACT, NUM_OF_CALL = range(
+    7
+)  # last axis of `Space.calls`
 NUM_CALLS, CURRENT, PHASE = range(3)
 MATTERS, CALLABLE = range(2)
 DEPTH, RETURNING, WANTING, BRANCH, UNDER_WAY = range(5)
@@ -105,7 +107,7 @@ def _canonical(
 ) -> None:
     """Bring a state to the form that all states of its value share, mark what can be called, and write its key."""
     members, done, most = len(place), counters[NEXT_PLACE], numbers[MOST_IN_ROW]
-    turns_left = numbers[MAX_TURNS] - counters[TURNS_USED]
+    turns_left = numbers[TURNS_ALLOWED] - counters[TURNS_USED]
     spare = turns_left - (numbers[NUM_REQUIRED] - done)
     # Rows of failures that cannot end the episode before the turns do count for nothing, nor does breaking them.
     if most == 0 or spare < most - counters[CONSECUTIVE_FAILURES]:
@@ -226,7 +228,7 @@ def _place_call(
         for column in range(NUM_OF_CALL):
             calls[number, column] = calls[number - 1, column]
         number -= 1
-    calls[number, CALL], calls[number, CHANCE] = call, chance
+    calls[number, CALL], calls[number, CHANCE_OF_CALL] = call, chance
     calls[number, AFTER_SUCCESS], calls[number, AFTER_FAILURE] = after_success, after_failure
     calls[number, BOUND], calls[number, IS_EXACT] = bound, is_exact
 
@@ -269,7 +271,7 @@ def _list_calls(
 ) -> int:
     """List the calls among which there is one with the highest Q*, the highest bound first; return their number."""
     done, failures, row = counters[NEXT_PLACE], counters[NUM_FAILURES], counters[CONSECUTIVE_FAILURES]
-    spare = numbers[MAX_TURNS] - counters[TURNS_USED] - (numbers[NUM_REQUIRED] - done)
+    spare = numbers[TURNS_ALLOWED] - counters[TURNS_USED] - (numbers[NUM_REQUIRED] - done)
     most, exact, number = numbers[MOST_IN_ROW], level == 0, 0
     failure_ends = spare == 0 or (most > 0 and row + 1 == most)
     next_row = row + 1 if most > 0 else 0
@@ -405,7 +407,7 @@ def _proceed(field: Field, level: int, memo: Memo, space: Space) -> int:
                 return FINISHED
             returning = False
             number = tree[depth, CURRENT]
-            chance, after_failure = calls[depth, number, CHANCE], calls[depth, number, AFTER_FAILURE]
+            chance, after_failure = calls[depth, number, CHANCE_OF_CALL], calls[depth, number, AFTER_FAILURE]
             if tree[depth, PHASE] == SUCCEEDING:
                 value = chance * result[0]
                 best[depth, 1] = value
@@ -424,7 +426,7 @@ def _proceed(field: Field, level: int, memo: Memo, space: Space) -> int:
             missing = numbers[NUM_REQUIRED] - counters[depth, NEXT_PLACE]
             if missing == 0:
                 known = 1.0
-            elif numbers[MAX_TURNS] - counters[depth, TURNS_USED] < missing:
+            elif numbers[TURNS_ALLOWED] - counters[depth, TURNS_USED] < missing:
                 known = 0.0
             else:
                 _canonical(
@@ -578,7 +580,7 @@ def bound_state(
     """Return the relaxation's bound on the value of a state."""
     relaxation, numbers, done = field.relaxation, field.numbers, counters[NEXT_PLACE]
     count_tokens(status, done, relaxation.kind, relaxation.charge, relaxation.through, tokens)
-    spare = numbers[MAX_TURNS] - counters[TURNS_USED] - (numbers[NUM_REQUIRED] - done)
+    spare = numbers[TURNS_ALLOWED] - counters[TURNS_USED] - (numbers[NUM_REQUIRED] - done)
     row = counters[CONSECUTIVE_FAILURES] if numbers[MOST_IN_ROW] > 0 else 0
     most_inner, all_spare = relaxation.most_inner, relaxation.all_spare
     failures = counters[NUM_FAILURES]
@@ -588,7 +590,7 @@ def bound_state(
 @scalar
 def _refine(calls: NDArray[np.float64], number: int, num_calls: int) -> None:
     """Move a call, the first of those not tried yet, behind all that have a higher bound now that it has a new one."""
-    call, chance = int(calls[number, CALL]), calls[number, CHANCE]
+    call, chance = int(calls[number, CALL]), calls[number, CHANCE_OF_CALL]
     after_success, after_failure = calls[number, AFTER_SUCCESS], calls[number, AFTER_FAILURE]
     for later in range(number + 1, num_calls):
         for column in range(NUM_OF_CALL):
