@@ -125,6 +125,8 @@ class Beliefs:
         self.groups = sorted({one.group for one in self.tools if one.group is not None})
         self.durations = [(round(one.seconds * 1000), one.probability) for one in _durations(law)]
         self.values: dict[tuple[Known, Belief], float] = {}
+        self.only_once = [tool for tool, one in enumerate(self.tools) if one.only_once]
+        self._steps: dict[tuple[bool, ...], list[tuple[float, tuple[bool, ...]]]] = {}
         self.looked_at = 0
 
     # The start
@@ -226,8 +228,8 @@ class Beliefs:
         """Return what is hidden after a run of a tool."""
         if not self.tools[tool].is_counted:
             return hidden
-        runs = hidden.runs
-        return hidden._replace(runs=(*runs[:tool], min(runs[tool] + 1, 2), *runs[tool + 1 :]))
+        down, broken, corrupt, runs = hidden
+        return Hidden(down, broken, corrupt, (*runs[:tool], min(runs[tool] + 1, 2), *runs[tool + 1 :]))
 
     def _either_side(
         self, hidden: Hidden, tool: int, chance: float, seen: Seen
@@ -235,7 +237,8 @@ class Beliefs:
         """Yield a failure before the run, and after it; a broken tool never runs."""
         share = 0.0 if hidden.broken[tool] else self.tools[tool].lost_share
         yield chance * (1.0 - share), seen, hidden
-        yield chance * share, seen, self.run(hidden, tool)
+        if share > 0.0:
+            yield chance * share, seen, self.run(hidden, tool)
 
     def _successes(self, hidden: Hidden, tool: int, chance: float, took: int) -> Iterator[tuple[float, Seen, Hidden]]:
         facts = self.tools[tool]
@@ -246,11 +249,14 @@ class Beliefs:
             if one.checker == tool
         )
         after = self.run(hidden, tool)
+        down, broken, before, runs = after
         for is_corrupt, share in ((False, 1.0 - facts.corrupt), (True, facts.corrupt)):
-            corrupt = (*hidden.corrupt[:tool], is_corrupt, *hidden.corrupt[tool + 1 :])
+            if share <= 0.0:
+                continue
+            corrupt = (*before[:tool], is_corrupt, *before[tool + 1 :])
             result = "corrupt" if is_corrupt and shows else "success"
             found = corrupt if facts.validates and not shows else None
-            yield chance * share, Seen(result, took, found, told), after._replace(corrupt=corrupt)
+            yield chance * share, Seen(result, took, found, told), Hidden(down, broken, corrupt, runs)
 
     def _failures(
         self, known: Known, hidden: Hidden, tool: int, chance: float, took: int
@@ -342,14 +348,19 @@ class Beliefs:
 
     def step(self, hidden: Hidden) -> Iterator[tuple[float, Hidden]]:
         """Yield what can be hidden at the next message, outages having gone on by a step."""
-        outage = self.law.outage
-        for down in itertools.product((False, True), repeat=len(self.groups)):
-            chance = 1.0
-            for before, after in zip(hidden.down, down, strict=True):
-                goes_down = 0.0 if outage is None else 1.0 - outage.ends if before else outage.begins
-                chance *= goes_down if after else 1.0 - goes_down
-            if chance > 0.0:
-                yield chance, hidden._replace(down=down)
+        outage, steps = self.law.outage, self._steps.get(hidden.down)
+        if steps is None:
+            steps = self._steps[hidden.down] = []
+            for down in itertools.product((False, True), repeat=len(self.groups)):
+                chance = 1.0
+                for before, after in zip(hidden.down, down, strict=True):
+                    goes_down = 0.0 if outage is None else 1.0 - outage.ends if before else outage.begins
+                    chance *= goes_down if after else 1.0 - goes_down
+                if chance > 0.0:
+                    steps.append((chance, down))
+        _, broken, corrupt, runs = hidden
+        for chance, down in steps:
+            yield chance, Hidden(down, broken, corrupt, runs)
 
     def after(self, known: Known, belief: Belief, action: int) -> dict[Seen, tuple[float, Known | Ended, Belief]]:
         """Return for everything that a message can show its chance, and what is known and believed then."""
@@ -398,7 +409,7 @@ class Beliefs:
 
     def _has_run_well(self, hidden: Hidden) -> bool:
         """Return whether nothing has run twice that may run only once."""
-        return not any(one.only_once and runs > 1 for one, runs in zip(self.tools, hidden.runs, strict=True))
+        return all(hidden.runs[tool] <= 1 for tool in self.only_once)
 
     def _has_run_all(self, hidden: Hidden) -> bool:
         """Return whether something has run for each place."""
@@ -416,7 +427,7 @@ class Beliefs:
             return 0.0
         if self.goal.counts == "answers" and self.rules.max_turns - known.used < self.num_required - known.done:
             return 0.0
-        if not any(self._has_run_well(hidden) for hidden, _ in belief):
+        if self.only_once and not any(self._has_run_well(hidden) for hidden, _ in belief):
             return 0.0
         if self.is_over(known):
             return self.finish_value(known, belief)
