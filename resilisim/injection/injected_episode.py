@@ -529,7 +529,7 @@ class InjectedEpisode:
             required_tools=list(settings.required),
             seed=settings.seed,
             salt=settings.salt,
-            goal={**settings.told, "optimum_before": self._optima["before"], "optimum_after": self._optima["after"]},
+            goal={**settings.told, **{f"optimum_failing_{side}": optimum for side, optimum in self._optima.items()}},
             manifest=self._manifest,
         )
         values = self._judge.values
