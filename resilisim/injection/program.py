@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self, TypeAlias
 
-from resilisim.errors import InvalidInputError, ResiliSimError, shown_value
+from resilisim.errors import InvalidInputError, ResiliSimError, StoreError, shown_value
 from resilisim.evaluation.episode.record import EpisodeRecord
 from resilisim.injection.folder import InjectionFolder
 from resilisim.injection.functions import Injected, inject
@@ -102,6 +102,7 @@ class Program:
             **changes: Settings that are others this time, such as `seed`.
 
         Raises:
+            StoreError: The episode cannot be written.
             Exception: What the program raises and nobody can say it is its own fault, that it does not
                 repeat what it has sent (`sent`), or what `reset` or the check of the end state has raised.
         """
@@ -116,6 +117,8 @@ class Program:
                 answer = self.run(tools)
                 if inspect.isawaitable(answer):
                     _run_to_its_end(_awaited(answer))
+        except StoreError:  # what is not written down has not been played, though it has its record
+            raise
         except (Exception, SystemExit) as error:
             raised = error
         try:

@@ -13,9 +13,11 @@ import pytest
 
 import resilisim
 from resilisim.errors import InvalidInputError, StoreError
+from resilisim.evaluation.episode.record import EpisodeRecord
 from resilisim.evaluation.run.runner import RunInterrupted
 from resilisim.evaluation.run.store import read_failures, read_records
 from resilisim.evaluation.table.worst_case import read_counted_table
+from resilisim.injection.folder import InjectionFolder
 from resilisim.injection.functions import Injected
 
 OPTIONS = {"law": 0.7, "required": ["read", "post"]}
@@ -174,3 +176,19 @@ def test_what_cannot_be_played_is_refused_on_one_line(options: dict[str, object]
     with pytest.raises(InvalidInputError, match=problem) as refusal:
         resilisim.run_program(patient, [read, post], **{**OPTIONS, **options})
     assert "\n" not in str(refusal.value)
+
+
+def test_a_record_that_cannot_be_written_stops_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(self: InjectionFolder, record: EpisodeRecord) -> None:
+        if record["seed"] == 2:
+            raise StoreError("cannot write episodes.jsonl: the disk is full")
+        write(self, record)
+
+    write = InjectionFolder.write_episode
+    monkeypatch.setattr(InjectionFolder, "write_episode", full)
+    with pytest.raises(StoreError, match="the disk is full"):
+        resilisim.run_program(patient, [read, post], 5, out=tmp_path, **OPTIONS)
+    monkeypatch.undo()
+    assert sorted(outcomes(tmp_path)) == [0, 1]
+    resilisim.run_program(patient, [read, post], 5, out=tmp_path, **OPTIONS)
+    assert sorted(outcomes(tmp_path)) == [0, 1, 2, 3, 4]
