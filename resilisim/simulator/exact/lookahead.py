@@ -232,6 +232,7 @@ def upper_value(
         return _bound_of_effects(
             rules,
             done,
+            failures,
             spare,
             row,
             phase,
@@ -287,6 +288,7 @@ def upper_value(
 def _bound_of_effects(
     rules: Any,
     done: int,
+    failures: int,
     spare: int,
     row: int,
     phase: int,
@@ -303,7 +305,8 @@ def _bound_of_effects(
     """Return what V* is not above where effects count: as if it were known which of the doubts were runs.
 
     That a doubtful place is done is no likelier than for the likeliest of them, so the number of those that are has a
-    binomial distribution at most. No failure costs anything here, of which some were runs.
+    binomial distribution at most. Failures count whether or not they were runs, as many of them as the relaxed problem
+    tells apart (`Relaxation.all_spare`).
     """
     well, num_open, share = 1.0, 0, 0.0
     for tool in range(rules.num_tools):
@@ -324,8 +327,9 @@ def _bound_of_effects(
         chance *= share
     for number in range(num_open, -1, -1):  # so many of them are done
         if chance > 0.0:
+            told = min(failures, all_spare - spare - number)
             value += chance * bound_of(
-                done + number, 0, spare + number, row, phase, tokens, most_inner, all_spare, bound
+                done + number, told, spare + number, row, phase, tokens, most_inner, all_spare, bound
             )
         chance *= number / (num_open - number + 1) * (1.0 - share) / share if share > 0.0 else 0.0
     return well * value

@@ -12,9 +12,11 @@ not above the phase's, and from which nothing better can follow; so the bound st
 
 from __future__ import annotations
 
-import numpy as np
+from typing import NamedTuple
 
-from resilisim.simulator.exact.relaxation import Phases, plain_phases
+import numpy as np
+from numpy.typing import NDArray
+
 from resilisim.simulator.problem import Problem
 
 # Kinds of phases.
@@ -32,6 +34,86 @@ NOT_OPENED, IS_CLOSED, IS_OPENED = range(3)
 
 MAX_MASKS = 16
 MAX_FLAWED = 3  # places that have to be taken again; more are not counted
+
+
+class Phases(NamedTuple):
+    """What the relaxed problem keeps of a law's parts: one of a few *phases* that the next required tool can be in.
+
+    The plain law has one phase. Axes are places of the required list (one more behind the last) and phases.
+
+    Attributes:
+        passes: (num_required + 1, num_phases) chance that a call of the required tool comes to the draw of success.
+        lost: (num_required + 1, num_phases) phase after a draw that failed.
+        blocked: (num_required + 1, num_phases) phase after a call that did not come to the draw.
+        won: (num_required + 1, num_phases) phase of the next place after a success.
+        other: (num_required + 1, num_phases) phase after a call of another tool that tells nothing of this one.
+        contact: (num_required + 1, num_phases) chance that a call of another tool which tells of this one finds it up,
+            after which the phases are those of a look; -1 if there is none.
+        contact_share: (num_required + 1, num_phases) what that leaves of the other tool's chance.
+        waited: (num_required + 1, num_phases) phase after a message that calls nothing.
+        looks: (num_required + 1, num_phases, 2) phases after a look that finds the tool up, or down; -1 if there is
+            none to be made.
+        closes: (num_required + 1,) share of clean failures that close the tool.
+        closed: (num_phases,) phase after such a failure.
+        opened: (num_phases,) phase after a tool that opens has succeeded, or -1.
+        opens: Chance of such a tool.
+        others_pass: (num_phases,) whether other tools can be called.
+        flaws: (num_required + 1,) share of successes whose output is corrupt.
+        flawed: (num_phases,) the phase that takes the place of `won` after such a success.
+        repaired: (num_phases,) phase after a repair, or -1.
+        repairs: Chance that a call for one succeeds.
+        flaws_again: Share of these whose output is corrupt again.
+        is_done: (num_phases,) whether nothing is left to do when all places have succeeded.
+    """
+
+    passes: NDArray[np.float64]
+    lost: NDArray[np.int64]
+    blocked: NDArray[np.int64]
+    won: NDArray[np.int64]
+    other: NDArray[np.int64]
+    contact: NDArray[np.float64]
+    contact_share: NDArray[np.float64]
+    waited: NDArray[np.int64]
+    looks: NDArray[np.int64]
+    closes: NDArray[np.float64]
+    closed: NDArray[np.int64]
+    opened: NDArray[np.int64]
+    opens: float
+    others_pass: NDArray[np.int64]
+    flaws: NDArray[np.float64]
+    flawed: NDArray[np.int64]
+    repaired: NDArray[np.int64]
+    repairs: float
+    flaws_again: float
+    is_done: NDArray[np.int64]
+
+
+def plain_phases(num_required: int, num_phases: int = 1) -> Phases:
+    """Return phases in which nothing happens: each stays what it is."""
+    same = np.tile(np.arange(num_phases), (num_required + 1, 1))
+    none = np.full(num_phases, -1)
+    return Phases(
+        passes=np.ones((num_required + 1, num_phases)),
+        lost=same.copy(),
+        blocked=same.copy(),
+        won=same.copy(),
+        other=same.copy(),
+        contact=np.full((num_required + 1, num_phases), -1.0),
+        contact_share=np.zeros((num_required + 1, num_phases)),
+        waited=same.copy(),
+        looks=np.full((num_required + 1, num_phases, 2), -1),
+        closes=np.zeros(num_required + 1),
+        closed=same[0].copy(),
+        opened=none.copy(),
+        opens=0.0,
+        others_pass=np.ones(num_phases, dtype=np.int64),
+        flaws=np.zeros(num_required + 1),
+        flawed=same[0].copy(),
+        repaired=none.copy(),
+        repairs=0.0,
+        flaws_again=0.0,
+        is_done=np.ones(num_phases, dtype=np.int64),
+    )
 
 
 def phase_kind(problem: Problem, informed: bool) -> tuple[int, int]:

@@ -283,7 +283,7 @@ def _relaxed(problem: Problem, stage: Stage, informed: bool) -> Relaxation:
       Of the required tool that is due, and of what else parts do to it, the phases say more (`exact.phases`).
     * A tool that may be broken works with no more than its first chance until it has succeeded.
     * A call takes too long with at least the chance that it is over the timeout.
-    * Where effects count and answers can be lost, failures cost nothing.
+    * Where effects count and answers can be lost, it is known at once which failures were runs.
     """
     numbers = problem.dynamics.numbers
     law, probability, num_turns = numbers.law, numbers.tables.probability, problem.rules.max_turns + 1
@@ -304,15 +304,15 @@ def _relaxed(problem: Problem, stage: Stage, informed: bool) -> Relaxation:
         # The relaxed problem takes turns from outputs that are corrupt, so its clock is not exact then.
         return np.full(num_turns, found.max()) if costs_turns else found
 
-    chance = np.array([clean(tool) for tool in stage.tools])
+    chance, unheard = np.array([clean(tool) for tool in stage.tools]), np.ones((len(stage.tools), 2))
     for number, tool in enumerate(stage.tools):
-        facts = numbers.facts[tool]
-        if is_effects and problem.place[tool] >= 0:  # what a call is for happens where its answer is lost, too
-            chance[number] += (1.0 - chance[number]) * facts.lost_share
+        facts, reach = numbers.facts[tool], 1.0
         if facts.group is not None and (kind != OUTAGES or problem.place[tool] < 0):  # else the phase knows it
-            chance[number] *= up
+            reach *= up
         if not informed and tool not in stage.alone:
-            chance[number] *= 1.0 - facts.broken_prior
+            reach *= 1.0 - facts.broken_prior
+        chance[number] *= reach
+        unheard[number] = reach, facts.lost_share
     rows_known = 0 if costs_turns else problem.rules.max_consecutive_failures
     firsts = {one.first_row: tool for tool, one in enumerate(numbers.facts)}
     breaks = np.max([clean(tool) for tool in firsts.values()], axis=0)
@@ -322,8 +322,8 @@ def _relaxed(problem: Problem, stage: Stage, informed: bool) -> Relaxation:
         if (problem.place[tool] >= 0 if kind == FLAWED_OUTPUTS else numbers.facts[tool].is_opener)
     ]
     phases = make_phases(problem, kind, num_phases, max(of_use, default=0.0))
-    history = 1.0 if is_effects and law.lost_answer is not None else law.history
-    relaxation = relax(problem, stage.tools, chance, breaks, rows_known, phases, history)
+    is_lost = is_effects and law.lost_answer is not None
+    relaxation = relax(problem, stage.tools, chance, breaks, rows_known, phases, unheard if is_lost else None)
     neutral = int(stage.rules.num_tools) - len(stage.tools)
     return relaxation._replace(
         kind=np.append(relaxation.kind, np.zeros(neutral, dtype=np.int64)),

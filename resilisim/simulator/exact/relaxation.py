@@ -13,7 +13,9 @@ table. Nothing that the real agent can do is worth more than it is here (docs/de
 * a row of failures can always be broken by the most reliable tool.
 
 Where the required tools may come in any order, helpers are worth nothing here, and each required tool has the chance of
-the best of them: then it makes no difference which is called.
+the best of them: then it makes no difference which is called. Nor does it if later failures cost nothing: each tool
+then takes a number of calls of its own, whatever the order. So no value is above that either, if those that are left
+are the best ones, with the chances that the failures so far leave (`_Charges.most_in_any_order`).
 
 Helpers come in three kinds with tokens of their own: *simple* ones, *compound* ones, whose own chance hangs on helpers
 charged to them, and these *inner* ones. All others are charged to nobody and worth nothing.
@@ -29,6 +31,7 @@ from numpy.typing import NDArray
 
 from resilisim.errors import ExactLimitError
 from resilisim.simulator.compiled import kernel, scalar
+from resilisim.simulator.exact.phases import Phases, plain_phases
 from resilisim.simulator.problem import Problem
 from resilisim.simulator.tool_status import FAILED, NOT_EXECUTED, SUCCEEDED, IntVector
 
@@ -44,86 +47,6 @@ INNER = 3
 # Tokens, by the columns of an array of five numbers and the last axes of the table of bounds.
 SIMPLE_TOKENS, COMPOUND_TOKENS, FAILED_TOKENS, INNER_TOKENS, FAILED_INNER_TOKENS = range(5)
 NUM_TOKENS = 5
-
-
-class Phases(NamedTuple):
-    """What the relaxed problem keeps of a law's parts: one of a few *phases* that the next required tool can be in.
-
-    The plain law has one phase. Axes are places of the required list (one more behind the last) and phases.
-
-    Attributes:
-        passes: (num_required + 1, num_phases) chance that a call of the required tool comes to the draw of success.
-        lost: (num_required + 1, num_phases) phase after a draw that failed.
-        blocked: (num_required + 1, num_phases) phase after a call that did not come to the draw.
-        won: (num_required + 1, num_phases) phase of the next place after a success.
-        other: (num_required + 1, num_phases) phase after a call of another tool that tells nothing of this one.
-        contact: (num_required + 1, num_phases) chance that a call of another tool which tells of this one finds it up,
-            after which the phases are those of a look; -1 if there is none.
-        contact_share: (num_required + 1, num_phases) what that leaves of the other tool's chance.
-        waited: (num_required + 1, num_phases) phase after a message that calls nothing.
-        looks: (num_required + 1, num_phases, 2) phases after a look that finds the tool up, or down; -1 if there is
-            none to be made.
-        closes: (num_required + 1,) share of clean failures that close the tool.
-        closed: (num_phases,) phase after such a failure.
-        opened: (num_phases,) phase after a tool that opens has succeeded, or -1.
-        opens: Chance of such a tool.
-        others_pass: (num_phases,) whether other tools can be called.
-        flaws: (num_required + 1,) share of successes whose output is corrupt.
-        flawed: (num_phases,) the phase that takes the place of `won` after such a success.
-        repaired: (num_phases,) phase after a repair, or -1.
-        repairs: Chance that a call for one succeeds.
-        flaws_again: Share of these whose output is corrupt again.
-        is_done: (num_phases,) whether nothing is left to do when all places have succeeded.
-    """
-
-    passes: NDArray[np.float64]
-    lost: NDArray[np.int64]
-    blocked: NDArray[np.int64]
-    won: NDArray[np.int64]
-    other: NDArray[np.int64]
-    contact: NDArray[np.float64]
-    contact_share: NDArray[np.float64]
-    waited: NDArray[np.int64]
-    looks: NDArray[np.int64]
-    closes: NDArray[np.float64]
-    closed: NDArray[np.int64]
-    opened: NDArray[np.int64]
-    opens: float
-    others_pass: NDArray[np.int64]
-    flaws: NDArray[np.float64]
-    flawed: NDArray[np.int64]
-    repaired: NDArray[np.int64]
-    repairs: float
-    flaws_again: float
-    is_done: NDArray[np.int64]
-
-
-def plain_phases(num_required: int, num_phases: int = 1) -> Phases:
-    """Return phases in which nothing happens: each stays what it is."""
-    same = np.tile(np.arange(num_phases), (num_required + 1, 1))
-    none = np.full(num_phases, -1)
-    return Phases(
-        passes=np.ones((num_required + 1, num_phases)),
-        lost=same.copy(),
-        blocked=same.copy(),
-        won=same.copy(),
-        other=same.copy(),
-        contact=np.full((num_required + 1, num_phases), -1.0),
-        contact_share=np.zeros((num_required + 1, num_phases)),
-        waited=same.copy(),
-        looks=np.full((num_required + 1, num_phases, 2), -1),
-        closes=np.zeros(num_required + 1),
-        closed=same[0].copy(),
-        opened=none.copy(),
-        opens=0.0,
-        others_pass=np.ones(num_phases, dtype=np.int64),
-        flaws=np.zeros(num_required + 1),
-        flawed=same[0].copy(),
-        repaired=none.copy(),
-        repairs=0.0,
-        flaws_again=0.0,
-        is_done=np.ones(num_phases, dtype=np.int64),
-    )
 
 
 class Relaxation(NamedTuple):
@@ -161,7 +84,7 @@ def relax(
     break_chance: NDArray[np.float64],
     most_in_row: int,
     phases: Phases | None = None,
-    history: float | None = None,
+    unheard: NDArray[np.float64] | None = None,
 ) -> Relaxation:
     """Solve the relaxed problem, in as much detail as there is room for.
 
@@ -174,7 +97,9 @@ def relax(
         most_in_row: Failures in a row that end an episode; 0 if the bound need not know of them.
         phases: What is kept of a law's parts; the plain law's if None. In a phase a call is at least as likely to
             succeed as in any state that the phase stands for.
-        history: Factor for each failure; the law's if None.
+        unheard: (num_members, 2) where effects count and answers can be lost, what the chance of each tool is not above
+            to come to the draw of success, and the share of failures after the run: such a call does what it is for,
+            and counts as a failure.
 
     Raises:
         ExactLimitError: Even the coarsest table would be too large.
@@ -194,10 +119,11 @@ def relax(
                     charges.base,
                     charges.inside,
                     charges.most_inner,
-                    charges.required_base(),
+                    *charges.required_chances(unheard),
+                    charges.most_in_any_order(unheard),
                     charges.factor(),
                     break_chance,
-                    problem.law.history if history is None else history,
+                    problem.law.history,
                     rows_end,
                     charges.spare,
                     phases,
@@ -273,6 +199,46 @@ class _Charges:
         tokens = (simple + 1, compound + 1, failed + 1, inner + 1, inner + 1)
         return (num_required + 1, _pair(spare, 0, spare) + 1, rows, num_phases, *tokens)
 
+    def required_chances(self, unheard: NDArray[np.float64] | None) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return for what can take each place the chance to answer, charged dependencies met, and to run unheard.
+
+        Both (num_required, max_turns + 1, failures + 1): the law's factor for each failure is in them.
+        """
+        base, problem = self.required_base(), self.problem
+        drop = np.cumprod(np.append(1.0, np.full(self.spare, problem.law.history)))
+        answers = base[:, :, None] * drop
+        runs = answers
+        if unheard is not None:
+            wanted = np.array([problem.place[tool] >= 0 for tool in self.members])
+            reach, share = (column[:, None, None] for column in unheard[wanted].T)
+            own = self.chance[wanted][:, :, None] * drop
+            runs = np.maximum(answers, np.max(own + (reach - own) * share, axis=0))
+        return answers, runs - answers
+
+    def most_in_any_order(self, unheard: NDArray[np.float64] | None) -> NDArray[np.float64]:
+        """Return by places taken and pairs (`_pair`) the chance to take the others if no further failure costs chances.
+
+        It is 1 where there is an order. Those that are left are taken to be the best ones, so the worst come first.
+        """
+        problem, spare, num_required = self.problem, self.spare, len(self.problem.required)
+        most = np.ones((num_required + 1, _pair(spare, 0, spare) + 1))
+        if problem.goal.ordered:
+            return most
+        best = np.zeros((num_required, spare + 1))
+        for number, tool in enumerate(self.members):
+            if problem.place[tool] >= 0:
+                own = self.chance[number].max() * problem.law.history ** np.arange(spare + 1)
+                reach, share = (1.0, 0.0) if unheard is None else unheard[number]
+                np.maximum(best[problem.place[tool]], own + (reach - own) * share, out=best[problem.place[tool]])
+        best.sort(axis=0)
+        for place in range(num_required - 1, -1, -1):
+            for left in range(spare + 1):
+                failures = np.arange(spare - left + 1)
+                here, chance = _pair(left, 0, spare) + failures, best[place, : spare - left + 1]
+                later = most[place, _pair(left - 1, 0, spare) + failures] if left > 0 else 0.0
+                most[place, here] = chance * most[place + 1, here] + (1.0 - chance) * later
+        return most
+
     def required_base(self) -> NDArray[np.float64]:
         """Return the chances of what can take each place, charged dependencies met, (num_required, max_turns + 1)."""
         problem = self.problem
@@ -317,9 +283,14 @@ def _required_call(
     failed: float,
     closed: float,
     blocked: float,
+    lost: float,
+    unheard: float,
     bound: NDArray[np.float64],
 ) -> float:
-    """Return the best bound of calling the next required tool, its dependencies covered by some of the tokens."""
+    """Return the best bound of calling the next required tool, its dependencies covered by some of the tokens.
+
+    With the chance `lost` it has run and nobody hears of it, which is worth `unheard`.
+    """
     best = 0.0
     bad_after_most = min(bound.shape[6] - 1, left[SIMPLE, place + 1] + left[COMPOUND, place + 1])
     inner = min(tokens[INNER_TOKENS], most_inner[place + 1])
@@ -340,6 +311,8 @@ def _required_call(
                 # Of the failures those that are not of dependencies can close the tool.
                 shut = (1.0 - base) * closes
                 value = chance * won + shut * closed + (1.0 - chance - shut) * failed
+                if lost > 0.0:  # where no order is asked for, so nothing is charged
+                    value += lost * (unheard - failed)
                 best = max(best, passes * value + (1.0 - passes) * blocked)
     return best
 
@@ -351,7 +324,9 @@ def _fill(
     base: NDArray[np.float64],
     inside: NDArray[np.int64],
     most_inner: NDArray[np.int64],
-    required_base: NDArray[np.float64],
+    answers: NDArray[np.float64],
+    lost_runs: NDArray[np.float64],
+    most_by_place: NDArray[np.float64],
     factor: NDArray[np.float64],
     break_chance: NDArray[np.float64],
     history: float,
@@ -361,7 +336,7 @@ def _fill(
     bound: NDArray[np.float64],
 ) -> None:
     """Fill `bound`, zero on entry, as in `Relaxation`; the first arguments are fields of `_Charges`."""
-    num_required, rows, num_phases = len(required_base), bound.shape[2], bound.shape[3]
+    num_required, rows, num_phases = len(answers), bound.shape[2], bound.shape[3]
     passes, lost, blocked, won_phase, other = phases.passes, phases.lost, phases.blocked, phases.won, phases.other
     waited, looks, closes, closed, opened = phases.waited, phases.looks, phases.closes, phases.closed, phases.opened
     others_pass, flaws, flawed, repaired = phases.others_pass, phases.flaws, phases.flawed, phases.repaired
@@ -389,8 +364,11 @@ def _fill(
                     after_won = _pair(spare - 1, failures, all_spare)
                     after_lost = after_won + 1
                 for row in range(rows):
-                    ends = spare == 0 or (rows_end and row + 1 == rows)
+                    is_last_row = rows_end and row + 1 == rows
+                    ends = spare == 0 or is_last_row
                     next_row = row + 1 if rows_end else 0
+                    more_failures = min(failures + 1, all_spare - spare)  # no more are told apart there
+                    after_unheard = _pair(spare, more_failures, all_spare)
                     for phase in range(num_phases):
                         if is_last and is_done[phase]:
                             continue
@@ -404,7 +382,12 @@ def _fill(
                                             tokens[FAILED_INNER_TOKENS] = bad_inner
                                             best = 0.0
                                             if not is_last:
-                                                own, shut, stopped = 0.0, 0.0, 0.0
+                                                own, shut, stopped, unheard = 0.0, 0.0, 0.0, 0.0
+                                                lost_run = lost_runs[place, turn, failures]
+                                                if lost_run > 0.0 and not is_last_row:
+                                                    unheard = _entry(
+                                                        bound, place + 1, after_unheard, next_row, phase, tokens
+                                                    )
                                                 if not ends:
                                                     own = _entry(
                                                         bound, place, after_lost, next_row, lost[place, phase], tokens
@@ -428,7 +411,7 @@ def _fill(
                                                     needed,
                                                     left,
                                                     most_inner,
-                                                    required_base[place, turn] * drop,
+                                                    answers[place, turn, failures],
                                                     factor,
                                                     passes[place, phase],
                                                     closes[place],
@@ -437,6 +420,8 @@ def _fill(
                                                     own,
                                                     shut,
                                                     stopped,
+                                                    lost_run,
+                                                    unheard,
                                                     bound,
                                                 )
                                             if spare > 0:
@@ -520,7 +505,7 @@ def _fill(
                                                     won = _entry(bound, place, after_won, 0, won_to, tokens)
                                                     best = max(best, chance * won + (1.0 - chance) * failed)
                                             bound[place, here, row, phase, simple, compound, bad, inner, bad_inner] = (
-                                                best
+                                                min(best, most_by_place[place, here])
                                             )
                 drop *= history
 
