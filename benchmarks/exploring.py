@@ -1,4 +1,4 @@
-"""What computing success rates branch by branch takes and saves: `python -m benchmarks.exploring [FOLDER]`.
+"""What computing success rates branch by branch takes and saves: `python -m benchmarks.exploring [TABLE ...] [FOLDER]`.
 
 Prints plays and seconds until a rate is known to within 0.01 and 0.001, by agent, number of required tools and law, and
 how many sampled episodes an explored estimate is worth at the same number of plays; states and seconds of policies that
@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from resilisim.chat.types import estimated_tokens
 from resilisim.envs.session import Session
 from resilisim.exploration import Exploration, explore
-from resilisim.simulator import Law, RateLimit
+from resilisim.simulator import Corrupt, Law, RateLimit
 from resilisim.statistics.estimates import clopper_pearson
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import benchmark_tasks
@@ -38,6 +38,10 @@ LAWS: Mapping[str, Any] = {
 }
 
 
+UNSEEN = "corrupt outputs, told by validators"
+WORTH_LAWS: Mapping[str, Any] = {**LAWS, UNSEEN: {"law": Law(corrupt=Corrupt(0.1, "validators"))}}
+
+
 def gives_up(session: Session) -> str | None:
     """Follow the plan, and stop at the first call that fails."""
     for name in parse_plan(session.prompt):
@@ -46,11 +50,22 @@ def gives_up(session: Session) -> str | None:
     return "done"
 
 
+def goes_on(session: Session) -> str | None:
+    """Call the tools of the plan, and those that failed once more at the end, as long as there are turns."""
+    waiting = list(parse_plan(session.prompt))
+    while waiting and session.turns_left > 0:
+        name = waiting.pop(0)
+        if not session.call(name).ok:
+            waiting.append(name)
+    return "done"
+
+
 # By name: what plays, and its prompt.
 AGENTS: Mapping[str, tuple[Mapping[str, Any], str]] = {
     "plan-follower": ({"policies": "plan-follower"}, "optimal"),
     "repairing-follower": ({"policies": "repairing-follower"}, "flawed"),
     "gives up at the first failure": ({"agents": ("benchmarks.exploring:gives_up",)}, "optimal"),
+    "ignores the order after a failure": ({"agents": ("benchmarks.exploring:goes_on",)}, "optimal"),
     "exact-optimum": ({"policies": "exact-optimum"}, "optimal"),
 }
 
@@ -74,9 +89,7 @@ class Cost(NamedTuple):
 def tasks_by_size() -> dict[int, list[Task]]:
     """Return the first tasks of the benchmark that require each number of tools."""
     return {
-        size: [task for task in benchmark_tasks("benchmark-v1") if len(task.required_tools) == size][
-            :TASKS_OF_EACH_SIZE
-        ]
+        size: [task for task in benchmark_tasks() if len(task.required_tools) == size][:TASKS_OF_EACH_SIZE]
         for size in SIZES
     }
 
@@ -96,7 +109,7 @@ def explored(
             width=width,
             out=None if by_states else folder,
             progress=False,
-            **LAWS[law],
+            **WORTH_LAWS[law],
         )
     return found, time.process_time() - begun
 
@@ -109,19 +122,23 @@ def cost(agent: str, tasks: Sequence[Task], law: str, width: float) -> Cost:
     return Cost(plays, seconds, sum(row.is_exact for row in found.rows), narrow)
 
 
-def worth(agent: str, tasks: Sequence[Task], law: str) -> tuple[float, float]:
-    """Return the mean squared error of rates estimated with PLAYS plays, explored and sampled.
+def worth(agent: str, tasks: Sequence[Task], law: str) -> tuple[float, float, int]:
+    """Return the mean squared error of rates estimated with PLAYS plays, explored and sampled, and how many are exact.
 
-    What is sampled has the variance p (1 - p) / PLAYS; p is the rate, as far as MOST_PLAYS plays tell it.
+    What is sampled has the variance p (1 - p) / PLAYS; p is the rate, exact where states are followed, and else as far
+    as MOST_PLAYS plays tell it.
     """
-    rates = [row.estimate for row in explored(agent, tasks, law, MOST_PLAYS, 1e-4)[0].rows]
-    found = [row.estimate for row in explored(agent, tasks, law, PLAYS, 0.0)[0].rows]
-    squared = statistics.mean((estimate - rate) ** 2 for estimate, rate in zip(found, rates, strict=True))
-    return squared, statistics.mean(rate * (1.0 - rate) / PLAYS for rate in rates)
+    by_states = "policies" in AGENTS[agent][0]
+    rates = [
+        row.estimate for row in explored(agent, tasks, law, 10**6 if by_states else MOST_PLAYS, 0.0, by_states)[0].rows
+    ]
+    rows = explored(agent, tasks, law, PLAYS, 0.0)[0].rows
+    squared = statistics.mean((row.estimate - rate) ** 2 for row, rate in zip(rows, rates, strict=True))
+    return squared, statistics.mean(rate * (1.0 - rate) / PLAYS for rate in rates), sum(row.is_exact for row in rows)
 
 
 def rows() -> Iterator[str]:
-    """Yield the tables in Markdown."""
+    """Yield the table of plays and seconds."""
     yield "| agent | law | tools | " + " | ".join(f"plays to {width} | s a task" for width in WIDTHS) + " |"
     yield "|" + "---|" * (3 + 2 * len(WIDTHS))
     sizes = tasks_by_size()
@@ -137,15 +154,19 @@ def rows() -> Iterator[str]:
                         f"{taken.seconds / len(tasks):.2f}",
                     ]
                 yield f"| {agent} | {law} | {size} | " + " | ".join(cells) + " |"
-    yield ""
-    yield f"| agent | law | error with {PLAYS} plays, explored | as many sampled | sampled episodes that it is worth |"
-    yield "|" + "---|" * 5
-    every = [task for tasks in sizes.values() for task in tasks]
+
+
+def rows_of_worth() -> Iterator[str]:
+    """Yield the table of what an estimate with PLAYS plays is worth."""
+    yield f"| agent | law | exact | error with {PLAYS} plays, explored | as many sampled | worth in sampled episodes |"
+    yield "|" + "---|" * 6
+    every = [task for tasks in tasks_by_size().values() for task in tasks]
     for agent in AGENTS:
-        for law in LAWS:
-            squared, sampled = worth(agent, every, law)
+        for law in WORTH_LAWS:
+            squared, sampled, exact = worth(agent, every, law)
             times = f"{PLAYS * sampled / squared:,.0f}" if squared > 1e-18 else "exact"
-            yield f"| {agent} | {law} | {100 * squared**0.5:.3f} points | {100 * sampled**0.5:.2f} points | {times} |"
+            errors = f"{100 * squared**0.5:.3f} points | {100 * sampled**0.5:.2f} points"
+            yield f"| {agent} | {law} | {exact} of {len(every)} | {errors} | {times} |"
 
 
 def rows_by_states() -> Iterator[str]:
@@ -232,15 +253,24 @@ def plot(target: Path, task: Task) -> None:
     figure.savefig(target, metadata={"Date": None})
 
 
+TABLES: Mapping[str, Callable[[], Iterator[str]]] = {
+    "cost": rows,
+    "worth": rows_of_worth,
+    "states": rows_by_states,
+    "tokens": rows_of_tokens,
+}
+
+
 def main() -> None:
-    """Measure, print the tables, and draw the picture into a folder if one is given."""
-    tables: Sequence[Callable[[], Iterator[str]]] = (rows, rows_by_states, rows_of_tokens)
-    for table in tables:
-        for line in table():
-            print(line, flush=True)
-        print()
-    if sys.argv[1:]:
-        plot(Path(sys.argv[1]) / "exploring.svg", tasks_by_size()[4][0])
+    """Print the tables that are named, or all of them, and draw the picture into a folder if one is given."""
+    words = sys.argv[1:]
+    for name, table in TABLES.items():
+        if name in words or not set(words) & TABLES.keys():
+            for line in table():
+                print(line, flush=True)
+            print()
+    for folder in [word for word in words if word not in TABLES]:
+        plot(Path(folder) / "exploring.svg", tasks_by_size()[4][0])
 
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ MANY_TASKS, MANY_SEEDS = 60, 20
 SEEDS = (30, 100, 300)
 NUM_EXPERIMENTS = 100
 LEVEL = 0.93  # coverage that intervals of 95% keep where few seeds tell
+LEAST_COVERED = 0.9  # of all experiments of a size
 LEAST_RATE = 0.05  # rarer successes than that leave nothing to be fitted
 
 
@@ -146,6 +147,16 @@ def judge(pieces: Sequence[Sequence[Trial]]) -> list[Finding]:
                     text, holds = f"variance ratio {adjusted / raw:.3f}", adjusted <= 0.1 * raw
                     name = "an agent that gives up needs a tenth of the episodes (100 seeds of one task)"
                     findings.append(Finding(name, SOURCE, text, exact=holds))
+        own = [trial for trial in trials if trial.size == size]
+        covered = sum(float(trial.covers.sum()) for trial in own) / sum(len(trial.covers) for trial in own)
+        findings.append(
+            Finding(
+                f"95% intervals that hold the truth, {size[0]} x {size[1]}, all agents",
+                SOURCE,
+                f"{covered:.1%} of {sum(len(trial.covers) for trial in own):,}",
+                exact=covered >= LEAST_COVERED,
+            )
+        )
         title = f"variance of luck-adjusted by that of raw, {size[0]} x {size[1]}, luck by V* -> fitted"
         findings.append(Finding(title, SOURCE, "; ".join(parts), exact=bool(parts)))
     return findings

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import shlex
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -154,9 +155,10 @@ class Case(Playable):
                 if fail is not None:
                     said["fail"] = fail
                 arguments = ", ".join(f"{option}={_spelt(value)}" for option, value in said.items())
+                calls = f"{_spelt(program)}(tools)"
                 return (
                     f"tools = resilisim.inject({_spelt(named)}, {arguments})",
-                    f"with tools: {_spelt(program)}(tools)",
+                    f"with tools: {f'asyncio.run({calls})' if inspect.iscoroutinefunction(program) else calls}",
                 )
 
             name, calls = f"{settings.name}, seed {seed}", Forced.of(settings.force).calls
@@ -221,9 +223,12 @@ class Case(Playable):
 
 
 def _spelt(value: object) -> str:
-    """Return a value as source code: functions by their names."""
+    """Return a value as source code: functions by their names, and what has none by dots."""
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{_spelt(key)}: {_spelt(each)}" for key, each in value.items()) + "}"
     if isinstance(value, list | tuple):
         return "[" + ", ".join(map(_spelt, value)) + "]"
-    return str(getattr(value, "__name__", None) or repr(value))
+    if not callable(value):
+        return repr(value)
+    name = str(getattr(value, "__name__", "..."))
+    return name if name.isidentifier() else "..."

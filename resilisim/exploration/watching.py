@@ -308,9 +308,10 @@ class Playable:
         """Play it again, and return the record; `force` says what calls bring, such as "network_fetcher#2=TIMEOUT".
 
         Raises:
-            InvalidInputError: What is said means nothing, or names what the tool cannot have.
+            InvalidInputError: What is said means nothing, or names what the tool cannot have; or the agent does not
+                repeat itself.
         """
-        return self._play(self._forced(force))
+        return self.watch_forced(force).record
 
     def watch(self, draws: Draws) -> Watching:
         """Play it with other draws.

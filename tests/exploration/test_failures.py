@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import itertools
 import math
@@ -162,13 +163,19 @@ def test_failures_that_come_up_behind_one_that_is_spared_are_spared_too() -> Non
     assert [len(case.shrink().pattern.failures) for case in cases] == [0] * 6
 
 
-def test_a_program_is_shrunk_and_two_lines_play_it_again() -> None:
+async def twice_async(tools: Injected) -> None:
+    twice(tools)
+
+
+@pytest.mark.parametrize("program", [twice, twice_async])
+def test_a_program_is_shrunk_and_two_lines_play_it_again(program: Any) -> None:
     options = {"law": 0.5, "required": ["read", "charge"]}
-    seeds = (Case.of_program(twice, [read, charge], seed=seed, **options) for seed in itertools.count())
+    seeds = (Case.of_program(program, [read, charge], seed=seed, **options) for seed in itertools.count())
     case = next(case for case in seeds if not case.play()["outcome"])
     found = case.shrink()
     assert len(found.pattern.failures) == 2
-    names: dict[str, Any] = {"resilisim": resilisim, "read": read, "charge": charge, "twice": twice}
+    names: dict[str, Any] = {"asyncio": asyncio, "resilisim": resilisim, "read": read, "charge": charge}
+    names[program.__name__] = program
     first, second = found.pattern.reproduce
     exec(first, names)
     exec(second, names)
