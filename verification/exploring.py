@@ -61,13 +61,25 @@ class StateAgent:
         return self._worths[state, after]
 
     def _choice(self, state: EpisodeState) -> Message:
-        choices = Draws("verification/agent", self._name, state.status, state.counters, state.executions, state.parts)
+        known = state.status, state.counters, state.executions, self._told(state)
+        choices = Draws("verification/agent", self._name, *known)
         required, names = self._problem.required_tools, self._problem.library.names
         kind = choices.uniform()
         if kind < 0.06 or (kind < 0.8 and state.counters[3] >= len(required)):
             return FINISH
         tool = required[min(state.counters[3], len(required) - 1)] if kind < 0.8 else choices.choice(names)
         return execution(tool, {} if choices.uniform() < 0.8 else {"how": "otherwise"})
+
+    def _told(self, state: EpisodeState) -> tuple[int, ...]:
+        """Return what was seen, but for what validators found of outputs that are not required.
+
+        The recursion does not tell those apart, as to the optimum they are all the same.
+        """
+        rules, parts = self._problem.dynamics.rules, list(state.parts)
+        for tool in range(rules.num_tools if rules.at_sound >= 0 else 0):
+            if rules.place[tool] < 0:
+                parts[rules.at_sound + tool] = 0
+        return tuple(parts)
 
     def rate(self, state: EpisodeState, known: dict[EpisodeState, float]) -> float:
         """Return its success rate from a state on."""

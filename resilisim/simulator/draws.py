@@ -51,6 +51,7 @@ from resilisim.simulator.rulebook.rules import (
     SUCCESS,
     UNANSWERED,
     UNANSWERED_LATE,
+    UNCHECKED,
     clean_threshold,
     law_threshold,
     time_limit,
@@ -306,7 +307,7 @@ class Branch:
         dynamics = problem.dynamics
         rules, is_validator = dynamics.rules, dynamics.rules.is_validator[tool]
         if self.as_agents_know or (rules.at_lost < 0 and rules.at_unsound < 0):
-            return dynamics.draws(state, tool, message)
+            return _with_all_findings(problem, state, tool, dynamics.draws(state, tool, message))
         self.tells_unseen_apart = True
         known = dynamics.told_of_runs(state, unseen) if rules.at_lost >= 0 else state
         truth = replace(state, hidden=tuple(unseen))
@@ -339,6 +340,25 @@ class Branch:
         wanted = self.results[number]
         there = ", ".join(dict.fromkeys(RESULTS[draw.result] for _, draw in options))
         raise InvalidInputError(f"{where} cannot bring {RESULTS[wanted.result]} ({wanted}): expected one of {there}")
+
+
+def _with_all_findings(
+    problem: Problem, state: EpisodeState, tool: int, draws: list[tuple[float, Draw]]
+) -> list[tuple[float, Draw]]:
+    """Return draws with what a validator can find of outputs that are not required: agents are told of them, too."""
+    rules = problem.dynamics.rules
+    if not rules.is_validator[tool] or rules.shows_payload:
+        return draws
+    for other in range(rules.num_tools):
+        if rules.place[other] < 0 and state.parts[rules.at_sound + other] == UNCHECKED:
+            corrupt = float(rules.corrupt_chance[other])
+            draws = [
+                (chance * share, replace(draw, findings=draw.findings | bit << other))
+                for chance, draw in draws
+                for share, bit in ([(1.0 - corrupt, 0), (corrupt, 1)] if draw.result == SUCCESS else [(1.0, 0)])
+                if share > 0.0
+            ]
+    return draws
 
 
 def _draw_of(text: str) -> Draw:
