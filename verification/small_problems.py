@@ -5,7 +5,8 @@ answers, with calls that tell of it and without.
 
 Libraries of two to five tools, in which tools that have succeeded, openers, helpers and refused calls are all there is
 to break a row of failures or to look whether a group is up. The values that everything is compared with are those of
-`verification.beliefs`, which shares no code with the solvers and leaves no call out.
+`verification.beliefs`, which shares no code with the solvers and leaves no call out. Libraries of this size are
+enumerated; the brackets by which larger ones are solved are asked for besides.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ from resilisim.simulator import (
     execution,
     start_state,
 )
-from resilisim.simulator.exact.reachable import solve_reachable
+from resilisim.simulator.exact.reachable import Reachable, solve_reachable
+from resilisim.simulator.exact.stage import failing_helps, make_stage, neutral_tools, told_apart
 from resilisim.simulator.law import TASK_PARTS
 from resilisim.tool_library import ToolLibrary
 from verification.beliefs import AGAIN, SKIP, Beliefs, Ended, Known, TooMuchWorkError, Watcher
@@ -156,6 +158,7 @@ class Compared:
         lost: The most that its best message gives away, beyond the gap.
         chances: Largest difference of two chances of success.
         informed: Difference of the informed V*(start), beyond its gap.
+        bracket: How far V*(start) lies outside the bracket of a stage that is not enumerated.
         control: Difference of V*(start) from the truth under a law whose failures cost more, where that was asked for.
     """
 
@@ -167,6 +170,7 @@ class Compared:
     lost: float
     chances: float
     informed: float
+    bracket: float = 0.0
     control: float = 0.0
 
 
@@ -180,6 +184,8 @@ def compare(
     """Compare V*, Q*, the best messages and chances in the states of random episodes of a random problem."""
     problem, beliefs = enumerated(random_problem(draws, with_goal), most=most)
     optimum = solve_reachable(problem, "observing")
+    low, high = bracket_of(problem)
+    outside = max(low - beliefs.start_value(), beliefs.start_value() - high)
     number, wrong, lost, chances = 1, 0.0, 0.0, 0.0
     for seed in range(episodes):
         episode, watcher = Episode(problem, "small problem", seed, "verification"), Watcher(beliefs)
@@ -223,8 +229,20 @@ def compare(
         lost=lost,
         chances=chances,
         informed=max(error, -error - solved.gap),
+        bracket=outside,
         control=control,
     )
+
+
+def bracket_of(problem: Problem) -> tuple[float, float]:
+    """Return what V*(start) is between where only tools that matter by themselves are told apart, and neutral calls."""
+    if failing_helps(problem):  # always enumerated
+        return 0.0, 1.0
+    tools = told_apart(problem)
+    there, bounding = neutral_tools(problem, tools, informed=False)
+    neutral = there if there == bounding else [*there, *bounding]
+    stage = make_stage(problem, tools, neutral, len(there), informed=False)
+    return Reachable(problem, stage, informed=False).values(start_state(problem))
 
 
 def _messages(problem: Problem, watcher: Watcher) -> list[tuple[Message, int]]:
@@ -260,7 +278,7 @@ def work(job: tuple[int, int, int]) -> list[Compared]:
 def judge(blocks: Sequence[Sequence[Compared]]) -> list[Finding]:
     """Report the largest differences, with the problem of the largest one where there is one."""
     compared = [one for block in blocks for one in block]
-    worst = max(compared, key=lambda one: max(one.wrong, one.lost, one.chances, one.informed))
+    worst = max(compared, key=lambda one: max(one.wrong, one.lost, one.chances, one.informed, one.bracket))
     exact = sum(one.gap == 0.0 for one in compared)
     numbers = f"{sum(one.number for one in compared):,} values, {sum(one.states for one in compared):,} states"
     findings = []
@@ -269,10 +287,13 @@ def judge(blocks: Sequence[Sequence[Compared]]) -> list[Finding]:
         ("what the best message gives away", [one.lost for one in compared]),
         ("chances of success", [one.chances for one in compared]),
         ("V* of the informed", [one.informed for one in compared]),
+        ("V* outside the bracket of a stage that is not enumerated", [one.bracket for one in compared]),
     ):
         largest = max(differences)
         shown = f"largest difference {largest:.1e}"
-        if largest >= TOLERANCE and largest == max(worst.wrong, worst.lost, worst.chances, worst.informed):
+        if largest >= TOLERANCE and largest == max(
+            worst.wrong, worst.lost, worst.chances, worst.informed, worst.bracket
+        ):
             shown += f": {worst.problem}"
         findings.append(
             Finding(f"{what} of {len(compared)} random small problems", SOURCE, shown, exact=largest < TOLERANCE)
