@@ -28,7 +28,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PLAIN_COMMAND = re.compile(r"resilisim [^|;&<>$`*?~]*\Z")  # which needs no shell
 FILE_NAME = re.compile(r"# (\w+\.py)\n")
 FENCED = re.compile(r"^```([^\n]*)\n(.*?)^```$", flags=re.MULTILINE | re.DOTALL)
-VOLATILE = re.compile(r"\d+(?:\.\d+)? (?:s|ms|seconds|minutes)\b(?! (?:of|a|each))|/tmp/\S+")
+VOLATILE = re.compile(r"(?<!\w)\d+(?:\.\d+)? (?:s|ms|seconds|minutes)\b(?! (?:of|a|each))|/tmp/\S+")
 
 
 @dataclass(frozen=True)
