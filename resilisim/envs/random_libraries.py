@@ -9,8 +9,9 @@ Number k of a stream is a function of the stream's name, of k and of VERSION, on
   neighbourhood; no part in two laws of five, one in two of five, two in one of five
 * the strength of each part, as `_PARTS` says
 
-Lists whose dependencies close over more than MAX_CLOSURE tools are drawn again, and so are, where values are asked for,
-those that are too large to be solved; both are counted.
+For training, lists whose dependencies close over more than MAX_CLOSURE tools are drawn again, and so are, where values
+are asked for, those that are too large to be solved; both are counted. What is measured on is not selected: whatever
+list comes is taken, and where V* is not known it is bounded (`optimum_bracket`).
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from resilisim.errors import ExactLimitError
 from resilisim.seeding import Draws
 from resilisim.simulator.end_rules import EndRules
 from resilisim.simulator.exact.arena import build_arena
-from resilisim.simulator.exact.optimum import tabulate
+from resilisim.simulator.exact.optimum import solve, solve_afresh, tabulate
 from resilisim.simulator.exact.reachable import solve_reachable
 from resilisim.simulator.exact.values import Values
 from resilisim.simulator.law import (
@@ -54,6 +55,8 @@ MOST_REQUIRED, MOST_REQUIRED_SHARE = 12, 0.7  # of a list, and of the turns
 MAX_CLOSURE, MAX_SOLVED_CLOSURE = 32, 12
 MAX_ENTRIES, MAX_STATES = 2_000_000, 20_000  # of what is solved: a second at most
 MOST_TOO_LARGE = 2  # lists that are too large, for each wanted, after which the setting is drawn again
+MAX_KEPT_STATES = 4_000  # of what is solved to be asked for other states: a quarter of a second
+MAX_BRACKET_STATES = 20_000  # of what is bounded where it cannot be solved with so many
 MAX_GAP = 1e-3  # of values whose bounds are all that is known
 HOME_SHARE = 0.25  # of settings with the library and the turns of tasks that are given, where some are
 MOST_DRAWS = 50  # of a required list; after so many the setting is drawn again
@@ -87,6 +90,7 @@ def random_settings(
     parts: Sequence[str] | None = None,
     home: Sequence[Task] = (),
     solved: bool = False,
+    selected: bool = True,
 ) -> RandomSettings:
     """Draw number `number` of a stream, with so many tasks.
 
@@ -98,9 +102,13 @@ def random_settings(
         parts: Parts of the law; drawn if None.
         home: Tasks of the default library that take part; HOME_SHARE of the settings hold some of them.
         solved: Whether V* is computed, and lists that are too large for that are drawn again.
+        selected: Whether lists whose dependencies close over very many tools are drawn again, too. If not, what solves
+            a list is kept for later questions.
     """
     refused: Counter[str] = Counter()
-    most = MAX_SOLVED_CLOSURE if solved else MAX_CLOSURE
+    most: float = math.inf
+    if selected:
+        most = MAX_SOLVED_CLOSURE if solved else MAX_CLOSURE
     # What it is stays, however often the rest has to be drawn again.
     draws = Draws("resilisim/random libraries", VERSION, stream, number)
     is_home = bool(home) and draws.uniform() < HOME_SHARE
@@ -125,7 +133,7 @@ def random_settings(
                 continue
             if solved:
                 try:
-                    optima.append(_value(problem))
+                    optima.append(_value(problem) if selected else _kept_value(problem))
                 except ExactLimitError:
                     refused["too large to be solved"] += 1
                     too_large += 1
@@ -138,6 +146,27 @@ def random_settings(
                     tasks=tasks, library=library, law=law, max_turns=turns, similarity="auto" if is_home else None
                 )
                 return RandomSettings(options, tuple(tasks), tuple(optima), dict(refused))
+
+
+def optimum_bracket(problem: Problem) -> tuple[float, float]:
+    """Return what V* of the start surely reaches, and what it is surely not above: the same where it is known.
+
+    Nothing is too large: what cannot be solved within MAX_BRACKET_STATES states is bounded, by 0 and 1 if need be.
+    """
+    try:
+        optimum = solve_afresh(problem, MAX_BRACKET_STATES)
+    except ExactLimitError:
+        return 0.0, 1.0
+    low = optimum.value(start_state(problem))
+    return low, min(low + optimum.start_gap, 1.0)
+
+
+def _kept_value(problem: Problem) -> float:
+    """Return V* of the start, if it is known with few states; what solved the problem stays, to be asked for others."""
+    optimum = solve(problem, MAX_KEPT_STATES)
+    if optimum.start_gap > MAX_GAP:
+        raise ExactLimitError(f"known to {optimum.start_gap:g} only")
+    return optimum.value(start_state(problem))
 
 
 def _value(problem: Problem) -> float:

@@ -18,7 +18,7 @@ from resilisim.errors import InvalidInputError, MissingExtraError, ResiliSimErro
 from resilisim.inputs import error_line, import_attribute, look_into_working_directory
 from resilisim.policies.base import Policy
 from resilisim.policies.function_agent import AGENT_PREFIX, FunctionAgent
-from resilisim.policies.ppo import SHIPPED_CHECKPOINTS
+from resilisim.policies.ppo import SHIPPED_CHECKPOINTS, split_look_ahead
 from resilisim.redaction import is_secret_name, keep_secret, shown_command, without_named
 
 ENTRY_POINT_GROUP = "resilisim.policies"
@@ -52,7 +52,8 @@ EXTRAS: Mapping[str, str] = {"trained": "train"}
 # command:CMD is a program that plays over MCP: a door to the software of others, named here as those of plug-ins are.
 COMMAND_PREFIX = "command:"
 COMMAND_AGENT = "resilisim.integrations.mcp:CommandAgent"
-# policy:DIR is the trained policy whose checkpoint lies in the folder DIR, or that ships under a name.
+# policy:DIR is the trained policy whose checkpoint lies in the folder DIR, or that ships under a name; policy:DIR+2
+# looks two calls ahead.
 CHECKPOINT_PREFIX = "policy:"
 _WITH_OPTIONS = re.compile(r"(?P<name>[^\[\]]+)\[(?P<options>[^\[\]]*)\]\Z", re.DOTALL)
 
@@ -92,11 +93,11 @@ def make_policy(spec: str, *, offered: Mapping[str, Any] | None = None, **argume
 
     Args:
         spec: A name (`policy_names`); "policy:DIR" for the trained policy in a folder, "policy:default" or
-            "policy:benchmark" for one that ships; "agent:module:function" for an agent that is a function of a
-            session, "command:CMD" for a program; or `module:attribute` of a class, a function that returns a policy, or
-            a policy. Modules are found as usual, and also in the working directory. Options may follow in brackets,
-            separated by commas, as in "kpi-chain[theta=0.8,replanning=false]"; the policy is then shown under the whole
-            text.
+            "policy:benchmark" for one that ships, "policy:default+2" for one that looks two calls ahead;
+            "agent:module:function" for an agent that is a function of a session, "command:CMD" for a program; or
+            `module:attribute` of a class, a function that returns a policy, or a policy. Modules are found as usual,
+            and also in the working directory. Options may follow in brackets, separated by commas, as in
+            "kpi-chain[theta=0.8,replanning=false]"; the policy is then shown under the whole text.
         offered: Arguments that are passed only if the policy has a parameter of that name (such as `seed`, `library`).
         **arguments: Arguments that the policy must take.
 
@@ -245,7 +246,7 @@ def _is_checkpoint(spec: str) -> bool:
     folder = spec.removeprefix(CHECKPOINT_PREFIX)
     if folder in (spec, ""):
         return False
-    if folder in SHIPPED_CHECKPOINTS or Path(folder).is_dir():
+    if {folder, split_look_ahead(folder)[0]} & {*SHIPPED_CHECKPOINTS} or Path(folder).is_dir():
         return True
     look_into_working_directory()
     is_attribute = all(part.isidentifier() for part in folder.split("."))

@@ -12,6 +12,9 @@ from resilisim.evaluation.run.progress import Progressing
 from resilisim.evaluation.trained import measure_policy
 from resilisim.policies.ppo.training import TrainingProgress
 from resilisim.policies.ppo.validation import Evaluation
+from resilisim.reporting.learning import CURVE_FILE
+from resilisim.simulator.exact.optimum import start_optimum
+from resilisim.simulator.problem import build_problem
 
 SETTINGS = (
     "tasks=40",
@@ -60,6 +63,9 @@ def test_the_same_command_says_that_it_is_finished(command, folder):
     assert (result["steps"], result["reason"], result["directory"]) == (128, "128 steps are done", str(folder))
     assert set(result["best"]) == {"steps", "minutes", "success", "optimum", "share", "shares"}
     assert "it is finished" in command(*TRAIN, "--out", folder).err
+    curve = (folder / CURVE_FILE).read_text(encoding="utf-8")
+    assert "V*, the most that anybody can reach" in curve
+    assert "Content-Security-Policy" in curve
 
 
 def test_another_configuration_is_refused(command, folder):
@@ -102,8 +108,12 @@ def test_a_law_file_and_random_libraries_are_measured(command, folder, tmp_path)
     table += ("--part", "none", "--part", "drift", "--episodes", "3")
     measured = command(*table, "--json").json()
     assert [(row["tools"], row["part"]) for row in measured["rows"]] == [(12, "none"), (12, "drift")]
-    plain = [random_settings("test", number, 2, num_tools=12, parts=(), solved=True).optima for number in range(2)]
-    assert measured["rows"][0]["optimum"] == pytest.approx(sum(map(sum, plain)) / 4)
+    drawn = [random_settings("test", number, 2, num_tools=12, parts=(), selected=False) for number in range(2)]
+    plain = []
+    for one in drawn:
+        library, law, rules = one.options.resolved_library(), one.options.failure_model(), one.options.end_rules()
+        plain += [start_optimum(build_problem(library, task.required_tools, law, rules)) for task in one.tasks]
+    assert measured["rows"][0]["optimum"] == pytest.approx(sum(plain) / 4)
     for row in measured["rows"]:
         assert 0.0 < row["optimum"] < 1.0
         assert row["ratio"] == pytest.approx(row["success"] / row["optimum"])

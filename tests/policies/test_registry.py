@@ -147,6 +147,7 @@ class Frozen:
         ("react[title=a=b]", "react", {"title": "a=b"}),
         ('react[title="quoted"]', "react", {"title": "quoted"}),
         ("policy:some/dir[greedy=true]", "policy:some/dir", {"greedy": True}),
+        ("policy:default+2", "policy:default+2", {}),
     ],
 )
 def test_names_and_options_are_split(spec, name, options):

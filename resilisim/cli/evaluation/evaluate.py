@@ -83,8 +83,9 @@ PolicyOption = Annotated[
     list[str] | None,
     typer.Option(
         "--policy",
-        help="Name, module:attribute, or policy:DIR (the trained policy in a folder) of a policy, options in "
-        "brackets: react[steps=10], or a policy for each of several values: react[steps=10|20|100]; repeatable. "
+        help="Name, module:attribute, or policy:DIR (the trained policy in a folder; policy:DIR+2 looks two calls "
+        "ahead) of a policy, options in brackets: react[steps=10], or a policy for each of several values: "
+        "react[steps=10|20|100]; repeatable. "
         "'resilisim agents list' lists LLM agents and their options.",
     ),
 ]

@@ -44,14 +44,19 @@ from resilisim.envs.workflow.spaces import (
     TASK_COLUMNS,
     TOOL_COLUMNS,
 )
-from resilisim.errors import InvalidInputError, StoreError, one_line, unknown_name
+from resilisim.errors import InvalidInputError, StoreError, nearest_name, one_line, unknown_name
 from resilisim.inputs import inside, read_json, shown, validated
-from resilisim.policies.ppo import SHIPPED_CHECKPOINTS
+from resilisim.policies.ppo import SHIPPED_CHECKPOINTS, split_look_ahead
 from resilisim.policies.ppo.network import (
     LAW_GROUPS,
     PART_GROUPS,
+    PART_RELATIONS,
+    STATE_STATUS,
+    STATE_TASK_COLUMNS,
+    STATE_TOOL_COLUMNS,
     TASK_GROUPS,
     TOOL_GROUPS,
+    TOOL_RELATIONS,
     Layer,
     Network,
     WorkflowMLP,
@@ -88,14 +93,21 @@ Width = Annotated[int, Field(ge=1, le=4096)]
 
 
 @cache
-def layout_version(law_parts: bool = False) -> str:
+def layout_version(law_parts: bool = False, by_state: bool = False, relations: bool = False) -> str:
     """Return a hash of what the columns of observations, networks and their inputs, and the numbers of actions mean.
 
     A policy that was trained on another layout would read nonsense, so it is refused. Those of laws with parts count
-    for networks that read them.
+    for networks that read them, and what else not every network reads for those that do; so each is known by what it
+    was made with, whatever is added for others.
     """
     inputs = [group.to_mapping() for group in (*PART_GROUPS, *LAW_GROUPS)]
-    parts = {"tool_parts": PART_COLUMNS, "law": LAW_COLUMNS, "part_inputs": inputs} if law_parts else {}
+    parts: dict[str, Any] = {}
+    if law_parts:
+        parts = {"tool_parts": PART_COLUMNS, "law": LAW_COLUMNS, "part_inputs": inputs}
+    if by_state:
+        parts |= {"state": [STATE_TOOL_COLUMNS, STATE_TASK_COLUMNS, STATE_STATUS]}
+    if relations:
+        parts |= {"relations": [TOOL_RELATIONS, PART_RELATIONS]}
     return content_hash(
         parts
         | {
@@ -108,6 +120,11 @@ def layout_version(law_parts: bool = False) -> str:
             "meta_actions": META_ACTIONS,
         }
     )
+
+
+def _layout_of(arguments: Mapping[str, Any]) -> str:
+    """Return the layout that a network with some arguments reads."""
+    return layout_version(*(arguments.get(name) is True for name in ("law_parts", "by_state", "relations")))
 
 
 class _Strict:
@@ -127,6 +144,8 @@ class TransformerArguments(_Strict):
     attention_tokens: NumTools | None
     tool_embeddings: bool
     law_parts: bool = False
+    by_state: bool = False
+    relations: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,13 +213,15 @@ def describe_policy(
             "attention_tokens": network.attention_tokens,
             "tool_embeddings": network.tool_vectors is not None,
         }
-        if network.part_features is not None:
-            arguments["law_parts"] = True
+        # Only where they hold, so that descriptions without them stay what they are.
+        reads = {"law_parts": network.part_features is not None}
+        reads |= {"by_state": network.by_state, "relations": network.relations}
+        arguments |= {name: True for name, is_so in reads.items() if is_so}
     return PolicyDescription(
         format="resilisim-policy-1",
         network=NetworkDescription(kind, arguments),
         weights_sha256="-",  # as long as it is not saved
-        layout=layout_version(bool(arguments.get("law_parts"))),
+        layout=_layout_of(arguments),
         library=library.content_hash,
         benchmark=BenchmarkIdentity(**benchmark_of(str(training.get("tasks", BENCHMARK_VERSION)))),
         training=dict(training),
@@ -217,7 +238,7 @@ def read_description(data: bytes, where: str) -> PolicyDescription:
     except UnicodeDecodeError as error:
         raise InvalidInputError(f"{place}: not UTF-8 text at byte {error.start:,}: expected JSON") from error
     read = validated(PolicyDescription, read_json(text, place), place)
-    layout = layout_version(read.network.arguments.get("law_parts") is True)
+    layout = _layout_of(read.network.arguments)
     if read.layout != layout:
         raise InvalidInputError(
             f"{place}, field 'layout': {shown(read.layout, 20)} is for other observations or actions; expected "
@@ -235,6 +256,7 @@ class LoadedPolicy:
     network: Network  # in evaluation mode, its weights as 32 bit floats that want no gradients
     description: PolicyDescription
     folder: Path
+    look_ahead: int = 0  # how many calls it looks ahead (`look_ahead`)
 
 
 def save_checkpoint(
@@ -275,11 +297,12 @@ def save_checkpoint(
 def load_checkpoint(folder: Path | str) -> LoadedPolicy:
     """Return the policy that a folder holds, or that ships under a name, running nothing of what stands there.
 
-    No checkpoint, a broken one, and one for other observations or actions is an InvalidInputError.
+    A number of calls to look ahead may follow, as in `default+2`. No checkpoint, a broken one, and one for other
+    observations or actions is an InvalidInputError.
     """
-    source = checkpoint_folder(folder)
+    source, look_ahead = checkpoint_folder(folder)
     try:
-        return _load(source, f"checkpoint {_named(folder)}")
+        return replace(_load(source, f"checkpoint {_named(folder)}"), look_ahead=look_ahead)
     except InvalidInputError as error:
         if len(str(error)) <= MAX_MESSAGE_LENGTH:
             raise
@@ -289,7 +312,7 @@ def load_checkpoint(folder: Path | str) -> LoadedPolicy:
 def description_hash(folder: Path | str) -> str:
     """Return the SHA-256, in hex, of a checkpoint's description, which names the hash of its weights."""
     where = f"checkpoint {_named(folder)}"
-    return content_hash(_read_file(checkpoint_folder(folder) / DESCRIPTION_FILE, MAX_DESCRIPTION_BYTES, where))
+    return content_hash(_read_file(checkpoint_folder(folder)[0] / DESCRIPTION_FILE, MAX_DESCRIPTION_BYTES, where))
 
 
 def _named(folder: Path | str) -> str:
@@ -314,21 +337,26 @@ def _load(source: Path, where: str) -> LoadedPolicy:
     return LoadedPolicy(network, description, source)
 
 
-def checkpoint_folder(folder: Path | str) -> Path:
-    """Return where a checkpoint lies: the folder, which has to be there, or that of a shipped one for its name."""
-    source = _SHIPPED.get(str(folder), Path(folder))
+def checkpoint_folder(folder: Path | str) -> tuple[Path, int]:
+    """Return where a checkpoint lies, and how many calls ahead is looked: 0 unless the name ends with `+` and a number.
+
+    It is the folder, which has to be there, or that of a shipped one for its name.
+    """
+    name, look_ahead = (str(folder), 0) if Path(folder).is_dir() else split_look_ahead(str(folder))
+    source = _SHIPPED.get(name, Path(name))
     try:
         is_there = stat.S_ISDIR(source.stat().st_mode)
         problem = "" if is_there else "is a file"
     except (OSError, ValueError) as error:  # a name with a null character is a ValueError
         problem = describe_os_error(error) if isinstance(error, OSError) else str(error)
     if not problem:
-        return source
-    if str(folder) in _SHIPPED:
+        return source, look_ahead
+    if name in _SHIPPED:
         raise InvalidInputError("no trained policy ships with this version of ResiliSim: expected a checkpoint folder")
+    near = nearest_name(name, _SHIPPED)
     raise InvalidInputError(
         f"no checkpoint {_named(folder)}: {problem}; expected a folder with {DESCRIPTION_FILE} and {WEIGHTS_FILE}, "
-        f"or {' or '.join(map(repr, _SHIPPED))}"
+        f"or {' or '.join(map(repr, _SHIPPED))}" + (f"; did you mean {near!r}?" if near else "")
     )
 
 

@@ -69,6 +69,8 @@ class TrainingConfig(BaseModel):
         tool_embeddings: Give every tool a learned vector; the weights then fit this library only.
         initial_prior: Transformer: by how much more likely (as a logit) it takes, before it learns anything, tools that
             the list is waiting for; 0 for no preference.
+        by_state: Transformer: it reads what decides what comes after alone, and not how it came to that.
+        relations: Transformer: attention is biased by what tools are to each other.
         autocast: Compute the network in bfloat16 on CUDA, up to the heads; validation plays in float32, as users do.
         curriculum: Stages of the training: none; paper, those of Table 12 (D.4.2), which ask for more and more of a
             task; optimum, harder and harder tasks with fewer and fewer steps, moved by success as a share of their V*,
@@ -77,6 +79,7 @@ class TrainingConfig(BaseModel):
         patterns: Mine patterns of tools from successful episodes (D.5.2).
         monitors: Watch convergence by phase (D.5.1) and log it.
         imitation_updates: Gradient steps of imitating the exact optimum before the first rollout; 0 for none.
+        imitation_evaluations: Evaluations on the way through them, as evenly as can be; the best policy is kept.
         max_steps: Environment steps after which training ends, rounded up to whole rollouts; 0 for imitation alone,
             None for no limit.
         max_minutes: Minutes of training, over all resumed parts, after which it ends; None for no limit.
@@ -126,6 +129,8 @@ class TrainingConfig(BaseModel):
     heads: int = Field(4, ge=1, le=64)
     attention_tokens: int | None = Field(12, ge=1)
     tool_embeddings: bool = False
+    by_state: bool = False
+    relations: bool = False
     initial_prior: float = 3.0
     autocast: bool = True
 
@@ -134,6 +139,7 @@ class TrainingConfig(BaseModel):
     patterns: bool = False
     monitors: bool = False
     imitation_updates: int = Field(0, ge=0)
+    imitation_evaluations: int = Field(0, ge=0)
 
     max_steps: int | None = Field(None, ge=0, le=10**15)
     max_minutes: float | None = Field(None, gt=0, le=10**9)

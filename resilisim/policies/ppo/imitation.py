@@ -1,8 +1,7 @@
 """Warm start: before PPO begins, the network learns to do what the exact optimum does.
 
-States are sampled by playing Workflow-v0 with the optimum, some of its choices replaced by random ones; if the network
-is given, it plays in half of the environments itself, so that it is taught in states where its own mistakes lead
-(DAgger, Ross, Gordon and Bagnell 2011, arXiv:1011.0686). In each state the target is every legal action whose tool has
+States are sampled by playing Workflow-v0 with the optimum, some of its choices replaced by random ones; in random
+libraries they are followed instead (`lessons`). In each state the target is every legal action whose tool has
 the highest Q*, in equal shares, and V* for the value head. States in which nothing can succeed any more have no target
 action: every choice is as good there.
 """
@@ -37,7 +36,6 @@ from resilisim.envs.workflow.vector import WorkflowVectorEnv
 from resilisim.policies.ppo.checkpoint import optimizer_state, restore_optimizer
 from resilisim.policies.ppo.network import READ
 from resilisim.policies.ppo.parts import scheduled
-from resilisim.policies.ppo.validation import Actor
 from resilisim.seeding import UNIFORM_BITS, hash_words, uniform_bits
 from resilisim.simulator import Problem, execution
 from resilisim.simulator.exact import solve
@@ -103,21 +101,17 @@ def collect_batch(
     steps: range,
     actor_noise: float,
     seed: int,
-    learner: Actor | None = None,
 ) -> tuple[Batch, Mapping[str, NDArray[Any]]]:
     """Play some steps with the optimum and noise, and return the states that were met, and the latest observations.
 
     The environments play with the plain reward, under any law but the training law. `actor_noise` is the share of steps
     at which a legal action is drawn instead of an optimal one; the steps' numbers and the seed decide that, and which
-    of equals. A `learner` plays in every other environment.
+    of equals.
     """
     parts: list[Batch] = []
     for step in steps:
-        part, is_choosing = _label(vector_env, observations)
+        part, is_choosing = label_states(vector_env, observations)
         actions = _choose(part, actor_noise, hash_words("imitation", seed, step))
-        if learner is not None:
-            own = {name: array[::2] for name, array in observations.items()}
-            actions[::2] = learner.act(own, own["action_mask"])
         parts.append({name: array[is_choosing] for name, array in part.items()})
         observations = vector_env.step(actions)[0]
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}, observations
@@ -130,13 +124,12 @@ def imitation_batches(
     num_steps: int,
     actor_noise: float,
     seed: int,
-    learner: Actor | None = None,
 ) -> Iterator[Batch]:
     """Reset the environments and yield batches of `collect_batch`, one after the other."""
     observations: Mapping[str, NDArray[Any]] = vector_env.reset(seed=seed)[0]
     for first in range(0, num_batches * num_steps, num_steps):
         steps = range(first, first + num_steps)
-        batch, observations = collect_batch(vector_env, observations, steps, actor_noise, seed, learner)
+        batch, observations = collect_batch(vector_env, observations, steps, actor_noise, seed)
         yield batch
 
 
@@ -296,7 +289,7 @@ def _best_choices(problem: Problem, state: EpisodeState) -> Choices:
 def _label_under_parts(
     vector_env: WorkflowVectorEnv, observations: Mapping[str, NDArray[Any]]
 ) -> tuple[Batch, NDArray[np.bool_]]:
-    """Do what `_label` does under a law with parts, where waiting and accepting are choices, too.
+    """Do what `label_states` does under a law with parts, where waiting and accepting are choices, too.
 
     Calls that another choice is surely as good as are no targets, nor is waiting where anything else is as good: most
     probable actions that never change end in episodes of nothing but waiting.
@@ -330,7 +323,9 @@ def _label_under_parts(
     return {**observations, "targets": targets, "values": values}, is_choosing
 
 
-def _label(vector_env: WorkflowVectorEnv, observations: Mapping[str, NDArray[Any]]) -> tuple[Batch, NDArray[np.bool_]]:
+def label_states(
+    vector_env: WorkflowVectorEnv, observations: Mapping[str, NDArray[Any]]
+) -> tuple[Batch, NDArray[np.bool_]]:
     """Return all environments' states with targets, and which of them have something left to choose."""
     if "tool_parts" in observations:
         return _label_under_parts(vector_env, observations)

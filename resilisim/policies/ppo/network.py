@@ -179,6 +179,54 @@ READ_COLUMNS = tuple(
 )
 
 
+# What decides what comes after, and nothing of how it came to that: a network that reads these columns alone plays the
+# same wherever the same can follow, whatever the task's words, so it has less to learn, and its success rates are
+# computed from few states (`exact_rates`).
+STATE_TOOL_COLUMNS = (
+    spaces.TOOL_STATUS,  # as far as `STATE_STATUS` tells statuses apart
+    spaces.TOOL_PLACE,
+    spaces.TOOL_DUE,
+    spaces.TOOL_NUM_NOT_EXECUTED,
+    spaces.TOOL_NUM_FAILED,
+    spaces.TOOL_CLEAN_PROBABILITY,
+    spaces.TOOL_NUM_DEPENDENTS_DUE,
+    spaces.TOOL_FIRST_DEPENDENT_DUE,
+    spaces.TOOL_FIRST_DESCENDANT_DUE,
+    spaces.TOOL_LEVEL,
+    spaces.TOOL_NUM_DEPENDENCIES,
+)
+STATE_TASK_COLUMNS = (
+    spaces.TASK_STEPS_LEFT,
+    spaces.TASK_NUM_REQUIRED,
+    spaces.TASK_NUM_DUE,
+    spaces.TASK_TOTAL_FAILURES,
+    spaces.TASK_CONSECUTIVE_FAILURES,
+    spaces.TASK_HISTORY_FACTOR,
+    spaces.TASK_ORDER_BROKEN,
+    spaces.TASK_LOOP_COUNT,
+)
+# A failure is a failure: what its error was says nothing that the columns of laws with parts do not say better.
+STATE_STATUS = tuple(
+    status if status in (spaces.STATUS_NOT_ATTEMPTED, spaces.STATUS_SUCCESS) else spaces.STATUS_FAILED
+    for status in range(len(spaces.STATUSES))
+)
+# What one tool is to another, as columns that hold the same place of the list: of the tool that is looked at, and of
+# the one that looks. Stand-ins; dependencies and dependents, also indirect ones; then, under laws with parts, what
+# shares a limit, and a group of outages, with the same tool that is due.
+TOOL_RELATIONS = (
+    (spaces.TOOL_DUE, spaces.TOOL_DUE),
+    (spaces.TOOL_FIRST_DEPENDENT_DUE, spaces.TOOL_DUE),
+    (spaces.TOOL_DUE, spaces.TOOL_FIRST_DEPENDENT_DUE),
+    (spaces.TOOL_FIRST_DESCENDANT_DUE, spaces.TOOL_DUE),
+    (spaces.TOOL_DUE, spaces.TOOL_FIRST_DESCENDANT_DUE),
+)
+PART_RELATIONS = (
+    (spaces.PART_RATE_FIRST_DUE, spaces.PART_RATE_FIRST_DUE),
+    (spaces.PART_GROUP_FIRST_DUE, spaces.PART_GROUP_FIRST_DUE),
+)
+NUM_RELATIONS = len(TOOL_RELATIONS) + len(PART_RELATIONS)
+
+
 def lookup_table(groups: Sequence[Group]) -> Tensor:
     """Return the constant matrix for `groups`, one for each column: (len(groups) * NUM_VALUES, sum of the sizes).
 
@@ -219,20 +267,36 @@ class ColumnFeatures(nn.Module):
     tool_offsets: Tensor
     task_offsets: Tensor
     read: Tensor
+    read_tools: Tensor
+    statuses: Tensor
 
-    def __init__(self) -> None:
+    def __init__(self, by_state: bool = False) -> None:
         super().__init__()
+        self.by_state = by_state
+        columns = [int(column in STATE_TASK_COLUMNS) for column in range(spaces.NUM_TASK_COLUMNS)]
+        tool_columns = [int(column in STATE_TOOL_COLUMNS) for column in range(spaces.NUM_TOOL_COLUMNS)]
         # Beside the weights, as a constant from Python would be copied to a GPU at each call.
-        self.register_buffer("read", torch.tensor(READ_COLUMNS, dtype=torch.int32), persistent=False)
+        read = columns if by_state else READ_COLUMNS
+        for name, numbers in (("read", read), ("read_tools", tool_columns), ("statuses", STATE_STATUS)):
+            self.register_buffer(name, torch.tensor(numbers, dtype=torch.int32), persistent=False)
         for name, groups in (("tool", TOOL_GROUPS), ("task", TASK_GROUPS)):
             offsets = torch.arange(len(groups), dtype=torch.int32) * NUM_VALUES
             self.register_buffer(f"{name}_table", lookup_table(groups), persistent=False)
             self.register_buffer(f"{name}_offsets", offsets, persistent=False)
 
+    def columns_of(self, tools: Tensor) -> Tensor:
+        """Return the columns of the tools that are read, those that are not as 0: int32 (B, T, NUM_TOOL_COLUMNS)."""
+        tools = tools.to(torch.int32)
+        if not self.by_state:
+            return tools
+        tools = tools * self.read_tools
+        tools[..., spaces.TOOL_STATUS] = self.statuses[tools[..., spaces.TOOL_STATUS]]
+        return tools
+
     def forward(self, tools: Tensor, task: Tensor) -> tuple[Tensor, Tensor]:
         """Return the features of every tool, (B, T, NUM_TOOL_FEATURES), and of the task, (B, NUM_TASK_INPUTS)."""
         task = task.to(torch.int32)
-        tools = expand_tools(tools.to(torch.int32), task)
+        tools = expand_tools(self.columns_of(tools), task)
         batch, num_tools, width = tools.shape
         rows = (tools + self.tool_offsets).view(batch * num_tools, width)
         tool_features = nn.functional.embedding_bag(rows, self.tool_table, mode="sum")
@@ -300,6 +364,48 @@ def relevance(tools: Tensor) -> Tensor:
     return score.to(torch.int64) * num_tools + torch.arange(num_tools - 1, -1, -1, device=tools.device)
 
 
+# Ranks of tools by `nearness`, smaller ones first: of those that are due by their place, and a little behind them what
+# they depend on; then what helps everywhere; what has succeeded; everything else.
+_INDIRECT, _HELPER, _DONE, _OUTSIDE = 8, 30, 700, 900
+
+
+def nearness(tools: Tensor, tool_parts: Tensor | None = None) -> Tensor:
+    """Return how near each tool is to what is due, int64 (B, T), larger for nearer ones; no two of a row are equal.
+
+    Unlike by `relevance` what is needed directly comes before what is needed for that, however many that are; and it
+    is a function of the state. Among equals the more reliable tool comes first, then the place in the library.
+    """
+    column = tools.to(torch.int32).unbind(dim=-1)
+    rank = torch.full_like(column[0], _OUTSIDE)
+    for place, behind in (
+        (spaces.TOOL_FIRST_DESCENDANT_DUE, _INDIRECT),
+        (spaces.TOOL_FIRST_DEPENDENT_DUE, 1),
+        (spaces.TOOL_DUE, 0),
+    ):
+        rank = torch.where(column[place] > 0, torch.minimum(rank, 2 * column[place] + behind), rank)
+    if tool_parts is not None:
+        helps = (tool_parts[..., spaces.PART_IS_VALIDATOR] > 0) | (tool_parts[..., spaces.PART_IS_OPENER] > 0)
+        rank = torch.where(helps, rank.clamp(max=_HELPER), rank)
+    is_done = (column[spaces.TOOL_STATUS] == spaces.STATUS_SUCCESS) & (column[spaces.TOOL_DUE] == 0)
+    rank = torch.where(is_done, rank.clamp(min=_DONE), rank)
+    score = (1023 - rank) * 256 + column[spaces.TOOL_CLEAN_PROBABILITY]
+    num_tools = tools.shape[1]
+    return score.to(torch.int64) * num_tools + torch.arange(num_tools - 1, -1, -1, device=tools.device)
+
+
+def relations_of(tools: Tensor, tool_parts: Tensor | None = None) -> Tensor:
+    """Return what tools are to each other: float32 (B, S, S, NUM_RELATIONS), of who is looked at and who looks."""
+    tools = tools.to(torch.int32)
+    pairs = [(tools[..., own], tools[..., other]) for own, other in TOOL_RELATIONS]
+    if tool_parts is None:
+        pairs += [(torch.zeros_like(pairs[0][0]),) * 2] * len(PART_RELATIONS)
+    else:
+        parts = tool_parts.to(torch.int32)
+        pairs += [(parts[..., own], parts[..., other]) for own, other in PART_RELATIONS]
+    same = [(own[:, :, None] == other[:, None, :]) & (own > 0)[:, :, None] for own, other in pairs]
+    return torch.stack(same, dim=-1).to(torch.float32)
+
+
 class Layer(nn.Module):
     """A Transformer layer with the norms in front (pre-norm) and one key and value for all heads.
 
@@ -308,9 +414,10 @@ class Layer(nn.Module):
     middle axis: along the last one, of only a dozen numbers, it took ten times as long, a third of an update.
     """
 
-    def __init__(self, width: int, heads: int) -> None:
+    def __init__(self, width: int, heads: int, relations: bool = False) -> None:
         super().__init__()
         self.heads = heads
+        self.relation_bias = nn.Parameter(torch.zeros(NUM_RELATIONS, heads)) if relations else None
         self.head_width = width // heads
         self.attention_norm = nn.LayerNorm(width)
         self.query_key_value = nn.Linear(width, width + 2 * self.head_width, bias=False)
@@ -319,14 +426,16 @@ class Layer(nn.Module):
         self.hidden = nn.Linear(width, HIDDEN_FACTOR * width)
         self.hidden_out = nn.Linear(HIDDEN_FACTOR * width, width)
 
-    def forward(self, tokens: Tensor) -> Tensor:
-        """Return the tokens after the layer: (B, S, width) to (B, S, width)."""
+    def forward(self, tokens: Tensor, relations: Tensor | None = None) -> Tensor:
+        """Return the tokens after the layer: (B, S, width) to (B, S, width); with `relations_of` all of them."""
         batch, length, width = tokens.shape
         mixed = self.query_key_value(self.attention_norm(tokens))
         query, key, value = torch.split(mixed, [width, self.head_width, self.head_width], dim=-1)
         # Row s * heads + h is head h of token s; of the scores, it is a column.
         query = query.reshape(batch, length * self.heads, self.head_width)
         scores = torch.bmm(key, query.transpose(1, 2)) * self.head_width**-0.5
+        if self.relation_bias is not None and relations is not None:
+            scores = scores + (relations @ self.relation_bias).view(scores.shape)
         attended = torch.bmm(scores.softmax(dim=1).to(value.dtype).transpose(1, 2), value)
         tokens = tokens + self.attention_out(attended.view(batch, length, width))
         hidden: Tensor = self.hidden_out(functional.relu(self.hidden(self.hidden_norm(tokens))))
@@ -340,7 +449,9 @@ class WorkflowTransformer(nn.Module):
     for None. With `tool_embeddings` every tool of the library has a learned vector, and the weights fit this library
     only. With `autocast` it computes in bfloat16 up to the heads, which stay in float32: differences of logits and the
     errors of values are smaller than bfloat16 can tell apart. With `law_parts` it reads what observations hold beside
-    under laws with parts; without, it plays under them as if there were nothing to see.
+    under laws with parts; without, it plays under them as if there were nothing to see. With `by_state` it reads what
+    decides what comes after alone (STATE_TOOL_COLUMNS), and attention is spent by `nearness`; with `relations`
+    attention is biased by what tools are to each other (`relations_of`).
     """
 
     def __init__(
@@ -353,6 +464,8 @@ class WorkflowTransformer(nn.Module):
         tool_embeddings: bool = False,
         autocast: bool = False,
         law_parts: bool = False,
+        by_state: bool = False,
+        relations: bool = False,
     ) -> None:
         super().__init__()
         if width % heads:
@@ -361,11 +474,12 @@ class WorkflowTransformer(nn.Module):
         self.num_actions = num_actions(num_tools)
         self.attention_tokens = attention_tokens
         self.autocast = autocast
-        self.features = ColumnFeatures()
+        self.by_state, self.relations = by_state, relations
+        self.features = ColumnFeatures(by_state)
         self.tool_input = nn.Linear(NUM_TOOL_FEATURES, width)
         self.task_input = nn.Linear(NUM_TASK_INPUTS, 2 * width)
         self.tool_vectors = nn.Parameter(torch.zeros(num_tools, width)) if tool_embeddings else None
-        self.layers = nn.ModuleList(Layer(width, heads) for _ in range(layers))
+        self.layers = nn.ModuleList(Layer(width, heads, relations) for _ in range(layers))
         self.context = nn.Linear(width, width, bias=False)
         self.tool_norm = nn.LayerNorm(width)
         self.tool_head = nn.Linear(width, NUM_ACTION_TYPES)
@@ -424,23 +538,36 @@ class WorkflowTransformer(nn.Module):
         width = tokens.shape[-1]
         count = self.attention_tokens
         if count is None or count >= num_tools:
-            last, last_tokens = self._attend(episode, tokens)
+            last, last_tokens = self._attend(episode, tokens, self._related(tools, tool_parts))
             return last, last_tokens, last_tokens
-        top = relevance(tools).topk(count, dim=1, sorted=False).indices
+        ranks = nearness(self.features.columns_of(tools), tool_parts) if self.by_state else relevance(tools)
+        top = ranks.topk(count, dim=1, sorted=False).indices
         rows = (top + torch.arange(0, batch * num_tools, num_tools, device=top.device)[:, None]).view(-1)
         flat = tokens.view(batch * num_tools, width)
-        last, last_tokens = self._attend(episode, flat.index_select(0, rows).view(batch, count, width))
+        related = self._related(*(None if array is None else _picked(array, top) for array in (tools, tool_parts)))
+        last, last_tokens = self._attend(episode, flat.index_select(0, rows).view(batch, count, width), related)
         flat = flat.index_copy(0, rows, last_tokens.reshape(batch * count, width).to(flat.dtype))
         return last, last_tokens, flat.view(batch, num_tools, width)
 
-    def _attend(self, episode: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
+    def _related(self, tools: Tensor | None, tool_parts: Tensor | None) -> Tensor | None:
+        """Return what the tokens are to each other, (B, 1 + S, 1 + S, NUM_RELATIONS): the episode's nothing."""
+        if not self.relations or tools is None:
+            return None
+        return functional.pad(relations_of(tools, tool_parts), (0, 0, 1, 0, 1, 0))
+
+    def _attend(self, episode: Tensor, tokens: Tensor, relations: Tensor | None) -> tuple[Tensor, Tensor]:
         """Return the episode's token, (B, width), and the tools', (B, S, width), after the layers."""
         tokens = torch.cat([episode[:, None], tokens], dim=1)
         for layer in self.layers:
-            tokens = layer(tokens)
+            tokens = layer(tokens, relations)
         # One split instead of two slices: the gradient is then put together in one pass.
         last, tools = torch.split(tokens, [1, tokens.shape[1] - 1], dim=1)
         return last.squeeze(1), tools
+
+
+def _picked(array: Tensor, rows: Tensor) -> Tensor:
+    """Return some rows of each of a batch: (B, T, C) and int64 (B, S) to (B, S, C)."""
+    return array.gather(1, rows[..., None].expand(-1, -1, array.shape[-1]))
 
 
 class WorkflowMLP(nn.Module):
@@ -527,13 +654,27 @@ class WorkflowActor:
     def __init__(self, network: Network) -> None:
         self.network = network
 
-    def _masked_logits(self, observation: Mapping[str, np.ndarray], mask: np.ndarray) -> Tensor:
+    @property
+    def reads_state_alone(self) -> bool:
+        """Whether it acts the same wherever the same can follow (`WorkflowTransformer.by_state`)."""
+        return isinstance(self.network, WorkflowTransformer) and self.network.by_state
+
+    def _output(self, observation: Mapping[str, np.ndarray], mask: np.ndarray) -> tuple[Tensor, Tensor]:
+        """Return the logits of legal actions, those of others -inf, and the values."""
         device = next(self.network.parameters()).device
         with torch.inference_mode():
             # Copied, because an observation may be a view that its environment overwrites or that is read-only.
             shown = {name: torch.tensor(observation[name], device=device) for name in READ if name in observation}
             output: Tensor = self.network(**shown)
-            return output[:, :-1].masked_fill(torch.tensor(mask == 0, device=device), -torch.inf)
+            return output[:, :-1].masked_fill(torch.tensor(mask == 0, device=device), -torch.inf), output[:, -1]
+
+    def _masked_logits(self, observation: Mapping[str, np.ndarray], mask: np.ndarray) -> Tensor:
+        return self._output(observation, mask)[0]
+
+    def judgements(self, observation: Mapping[str, np.ndarray], mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the probability of every action, as `probabilities` does, and the values of the states, (N,)."""
+        logits, values = self._output(observation, mask)
+        return np.asarray(logits.softmax(dim=-1).cpu().numpy()), np.asarray(values.cpu().numpy())
 
     def probabilities(self, observation: Mapping[str, np.ndarray], mask: np.ndarray) -> np.ndarray:
         """Return the probability of every action: float32 (N, num_actions), exactly 0 where `mask` is 0."""

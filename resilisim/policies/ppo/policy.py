@@ -20,9 +20,11 @@ from resilisim.envs.workflow.options import WorkflowOptions
 from resilisim.envs.workflow.spaces import INVOKE_TOOL, RETRY_TOOL, action_index, num_tools_of, tool_of
 from resilisim.errors import InvalidInputError
 from resilisim.policies.base import FINISH, WAIT, call_message, is_closing, search_message
+from resilisim.policies.ppo import split_look_ahead
 from resilisim.policies.ppo.checkpoint import DEFAULT_CHECKPOINT, LoadedPolicy, load_checkpoint
 from resilisim.policies.ppo.network import WorkflowActor, torch_threads
-from resilisim.policies.ppo.validation import Actor
+from resilisim.policies.ppo.states.look_ahead import LookAhead
+from resilisim.policies.ppo.states.transition import States, Transition
 from resilisim.simulator.end_rules import EndRules
 from resilisim.simulator.exact.plan_following import best_limits
 from resilisim.simulator.law import Law
@@ -54,6 +56,7 @@ class Preference:
     action: int = -1
 
 
+STATES_AT_ONCE = 128  # that a policy looks at when it looks ahead in a conversation
 # Statuses that failures show, by their codes; all others are FAILED.
 FAILURE_STATUSES = {"TIMEOUT": spaces.STATUS_TIMEOUT, DEPENDENCY_ERROR: spaces.STATUS_DEPENDENCY_FAILED}
 
@@ -84,20 +87,35 @@ def benchmark_actions(mask: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int6
 class LawBlindActor:
     """Plays a network of the benchmark law under laws with parts, without seeing what is special about them."""
 
-    def __init__(self, actor: Actor) -> None:
+    def __init__(self, actor: WorkflowActor) -> None:
         self._actor = actor
+
+    @property
+    def reads_state_alone(self) -> bool:
+        """Whether it acts the same wherever the same can follow."""
+        return self._actor.reads_state_alone
+
+    def judgements(self, observation: dict[str, NDArray[Any]], mask: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Return the probability of every action, 0 for illegal ones, and the values of the states, (N,)."""
+        known, meant = benchmark_actions(mask)
+        probabilities, values = self._actor.judgements(observation, known)
+        of_meant = np.zeros_like(probabilities)
+        np.add.at(of_meant, (np.arange(len(meant))[:, None], meant), probabilities)
+        return of_meant, values
 
     def act(self, observation: dict[str, NDArray[Any]], mask: NDArray[Any]) -> NDArray[np.int64]:
         """Return an action for each observation: int64 (N,)."""
         known, meant = benchmark_actions(mask)
         actions = self._actor.act(observation, known)
-        return meant[np.arange(len(actions)), actions]
+        chosen: NDArray[np.int64] = meant[np.arange(len(actions)), actions]
+        return chosen
 
 
-def actor_of(loaded: LoadedPolicy) -> Actor:
+def actor_of(loaded: LoadedPolicy) -> WorkflowActor | LawBlindActor | LookAhead:
     """Return what plays a policy in Workflow-v0 under any law but the training law."""
     actor = WorkflowActor(loaded.network)
-    return actor if reads_laws(loaded) else LawBlindActor(actor)
+    judging = actor if reads_laws(loaded) else LawBlindActor(actor)
+    return LookAhead(judging, loaded.look_ahead) if loaded.look_ahead else judging
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +145,10 @@ class Mirror:
         self._env = WorkflowEnv(options.with_options({"tasks": list(tasks), **law_options, **asdict(rules)}))
         self._env.set_patterns(patterns_of(loaded, library))
         self._num_tools = len(library)
+        looking, patterns = actor_of(loaded), patterns_of(loaded, library)
+        self._look_ahead = looking if isinstance(looking, LookAhead) else None
+        if self._look_ahead is not None:
+            self._transition = Transition(tasks, self._env.core.options, patterns, num_envs=STATES_AT_ONCE)
         self.restart()
 
     def restart(self, task: str | int = 0) -> None:
@@ -185,18 +207,29 @@ class Mirror:
 
     def best_messages(self, moments: Sequence[Moment]) -> list[tuple[int, Message | None]]:
         """Return the preferred action at each moment, and what it is in a conversation; None if it helps nobody."""
-        observations = []
-        for moment in moments:
-            self.return_to(moment)
-            observations.append(self._observation)
-        mask, meant, probabilities = self._looked_at(observations)
-        best = np.where(mask != 0, probabilities, -1.0).argmax(axis=1)  # the first of equals
-        actions: list[int] = meant[np.arange(len(best)), best].tolist()
+        if self._look_ahead is not None:
+            actions: list[int] = self._look_ahead.act_in(self._transition, self._states(moments)).tolist()
+        else:
+            observations = []
+            for moment in moments:
+                self.return_to(moment)
+                observations.append(self._observation)
+            mask, meant, probabilities = self._looked_at(observations)
+            best = np.where(mask != 0, probabilities, -1.0).argmax(axis=1)  # the first of equals
+            actions = meant[np.arange(len(best)), best].tolist()
         messages: list[tuple[int, Message | None]] = []
         for moment, action in zip(moments, actions, strict=True):
             self.return_to(moment)
             messages.append((action, self._env.message(action)))
         return messages
+
+    def _states(self, moments: Sequence[Moment]) -> States:
+        """Return the states of the episode at some moments."""
+        several = []
+        for moment in moments:
+            self.return_to(moment)
+            several.append(States.of(self._env).copy())
+        return States.joined(several)
 
     def follow(self, action: int, info: Info, hidden: Sequence[int]) -> None:
         """Let an action happen as the last message of a conversation did, before which `hidden` was hidden."""
@@ -290,6 +323,11 @@ class PolicyPlanner(KeepingPlanner[Task]):
     ) -> None:
         super().__init__(f"policy:{checkpoint}", library, law, rules, similar, match)
         self._loaded = load_checkpoint(checkpoint)
+        if self._loaded.look_ahead:
+            raise InvalidInputError(
+                f"planner 'policy:{checkpoint}': what looks ahead chooses call by call: expected policy:"
+                f"{split_look_ahead(str(checkpoint))[0]}"
+            )
         check_library(self._loaded, self.library)
         self._mirror: Mirror | None = None
         self._expected: frozenset[Task] = frozenset()

@@ -17,7 +17,7 @@ import itertools
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -30,8 +30,8 @@ from sb3_contrib import MaskablePPO
 from stable_baselines3.common.callbacks import BaseCallback, CallbackList
 from stable_baselines3.common.logger import KVWriter, Logger, TensorBoardOutputFormat
 
-from resilisim.envs.random_libraries import VERSION, RandomSettings, random_settings
-from resilisim.envs.settings import BENCHMARK_LAW, JUDGED_REWARDS
+from resilisim.envs.random_libraries import VERSION
+from resilisim.envs.settings import BENCHMARK_LAW
 from resilisim.envs.workflow.options import BENCHMARK_TURNS, WorkflowOptions
 from resilisim.envs.workflow.vector import WorkflowVectorEnv
 from resilisim.errors import InvalidInputError, MissingExtraError, StoreError, install_line
@@ -57,8 +57,8 @@ from resilisim.policies.ppo.checkpoint import (
     set_random_state,
 )
 from resilisim.policies.ppo.config import TrainingConfig
-from resilisim.policies.ppo.imitation import Batch, Imitation, ImitationUpdate, Rehearsal, imitation_batches
-from resilisim.policies.ppo.network import Network, WorkflowActor, WorkflowTransformer, torch_threads
+from resilisim.policies.ppo.imitation import Imitation, ImitationUpdate
+from resilisim.policies.ppo.network import Network, WorkflowTransformer, torch_threads
 from resilisim.policies.ppo.parts import (
     MORE_STEPS,
     PAPER_LESSONS,
@@ -70,10 +70,22 @@ from resilisim.policies.ppo.parts import (
 )
 from resilisim.policies.ppo.policy import check_library, reads_laws
 from resilisim.policies.ppo.sb3 import WorkflowFeatures, WorkflowPolicy, WorkflowVecEnv
+from resilisim.policies.ppo.states.teaching import (
+    HOME_LESSONS,
+    HOME_TASKS,
+    IMITATION_CHECKPOINT_EVERY,
+    IMITATION_UPDATES_OF_A_LIBRARY,
+    TASKS_OF_A_LIBRARY,
+    draw_settings,
+    evaluation_is_due,
+    lesson_batches,
+    make_imitation,
+    random_validators,
+)
 from resilisim.policies.ppo.validation import Evaluation, Validator
 from resilisim.provenance import describe_os_error
 from resilisim.seeding import TRAINING_SALT
-from resilisim.simulator.law import TASK_PARTS, Law
+from resilisim.simulator.law import Law
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import benchmark_of
 from resilisim.tasks.sources import read_tasks, sample_tasks
@@ -274,10 +286,17 @@ class _Run:
         done = imitation.num_batches
         lessons, again = (self._lessons(), done) if self._config.libraries == "given" else (self._lessons(done), 0)
         kept_at = imitation.num_updates
-        for batch in itertools.islice(lesson_batches(self._config, network, lessons), again, None):
+        for batch in itertools.islice(lesson_batches(self._config, network, lessons, done), again, None):
+            before = imitation.num_updates
             for update in imitation.learn(batch):
                 self._tell_imitated(imitation.num_updates, update)
-            if imitation.num_updates - kept_at >= IMITATION_CHECKPOINT_EVERY:
+            is_due = evaluation_is_due(before, imitation.num_updates, self._config)
+            if is_due:
+                self._evaluate(imitation.num_updates)
+                if imitation.latest is not None:
+                    self._tell_imitated(imitation.num_updates, imitation.latest)
+            # After each evaluation, too, so that the point knows of the policy that lies in the folder.
+            if is_due or imitation.num_updates - kept_at >= IMITATION_CHECKPOINT_EVERY:
                 kept_at = imitation.num_updates
                 self._write_point(None, imitation)
         agreement = None if imitation.latest is None else imitation.latest.agreement
@@ -373,9 +392,10 @@ class _Run:
         logger.record("time/steps_per_second", self._speed)
         logger.dump(self._steps)
 
-    def _evaluate(self) -> None:
+    def _evaluate(self, imitated: int = 0) -> None:
+        """Measure the network on what it does not train on, and keep it if it is the best; `imitated` as in a line."""
         at = self._at
-        if at.latest is not None and at.latest.steps == self._steps:
+        if at.latest is not None and at.latest.steps == self._steps and not imitated:
             return
         network, patterns = network_of(self._model), self._patterns()
         successes = {
@@ -397,7 +417,11 @@ class _Run:
         measures: dict[str, Any] = {"training": self._means(), "parts": self._parts.figures()}
         if self._config.libraries == "random":
             measures["drawn_again"] = dict(at.refused)
+        if imitated:
+            measures = {"imitated": imitated, **measures}
         self._folder.lines.write({"update": at.update, **asdict(latest), **measures})
+        if imitated:  # there is no logger yet
+            return
         for name in ("success", "share"):
             self._model.logger.record(f"validation/{name}", getattr(latest, name))
         for name, share in shares.items():
@@ -477,32 +501,14 @@ class _Run:
         if self._report is not None:
             minutes = self._elapsed / 60.0
             left = 60.0 * minutes / number * (self._config.imitation_updates - number)
-            self._report(TrainingProgress(0, minutes, 0.0, None, None, None, left, number, update.agreement))
+            latest, best = self._at.latest, self._at.best
+            self._report(TrainingProgress(0, minutes, 0.0, None, latest, best, left, number, update.agreement))
 
 
 def _result(directory: Path, at: _Standing, *, was_finished: bool) -> TrainingResult:
     if at.reason is None or at.best is None or at.latest is None:
         raise ValueError("a run that goes on has no result")
     return TrainingResult(directory, at.steps, at.elapsed / 60.0, at.reason, at.best, at.latest, was_finished)
-
-
-# States of the warm start: so many environments, so many steps for each batch, so many of them not optimal.
-IMITATION_ENVS = 64
-IMITATION_STEPS = {"given": 8, "random": 24}
-IMITATION_NOISE = 0.2
-IMITATION_LEARNING_RATE = {"given": 1e-3, "random": 2e-3}  # the latter falls to 0
-
-# Of random libraries: tasks of each, by what they are for, and how many there are in validation.
-TASKS_OF_A_LIBRARY = {"training": 64, "imitation": 8, "validation": 3}
-VALIDATION_LIBRARIES = 20
-# Imitation: gradient steps after each library; every so many lessons so many tasks of the training, under its law;
-# sizes of the other libraries, for weights do not depend on them, and large ones take time; parts that are drawn more
-# often than others, for they are the hardest.
-IMITATION_UPDATES_OF_A_LIBRARY = 8
-IMITATION_CHECKPOINT_EVERY = 120  # gradient steps between two points to resume from: a minute or two
-HOME_LESSONS, HOME_TASKS = 4, 32
-IMITATION_TOOLS = (10, 15, 20, 30, 45, 60)
-HARD_PARTS = ("rate_limit", "outage", "broken", "corrupt", "error_kinds")
 
 
 def in_bfloat16(config: TrainingConfig, device: torch.device) -> bool:
@@ -526,29 +532,6 @@ def training_tasks(config: TrainingConfig, library: ToolLibrary) -> tuple[list[T
     if library == default_library():
         held_out = read_tasks(benchmark_of(config.tasks)["version"], library)
     return of_split, sample_tasks(held_out, config.validation_tasks, split="validation")
-
-
-def draw_settings(config: TrainingConfig, stream: str, number: int, home: list[Task]) -> RandomSettings:
-    """Draw random libraries, turns and laws with tasks; what has to be solved in training is solved."""
-    solved = stream != "training" or config.reward in JUDGED_REWARDS
-    name = stream if stream == "validation" else f"{stream}/{config.seed}"
-    parts, num_tools = None, None
-    if stream == "imitation":
-        num_tools = IMITATION_TOOLS[number % len(IMITATION_TOOLS)]
-        turn, kind = divmod(number, HOME_LESSONS)  # one kind is as drawn: none, one or two parts
-        if kind >= HOME_LESSONS - 2:
-            every = TASK_PARTS if kind == HOME_LESSONS - 2 else HARD_PARTS
-            parts = [every[turn % len(every)]]
-    return random_settings(
-        name, number, TASKS_OF_A_LIBRARY[stream], num_tools=num_tools, parts=parts, home=home, solved=solved
-    )
-
-
-def random_validators(config: TrainingConfig) -> Iterator[Validator]:
-    """Yield what measures a network on random libraries that training never sees."""
-    for number in range(VALIDATION_LIBRARIES):
-        drawn = draw_settings(config, "validation", number, [])
-        yield Validator(drawn.tasks, config.validation_episodes, drawn.options, drawn.optima)
 
 
 def make_environments(config: TrainingConfig, options: WorkflowOptions, salt: str = TRAINING_SALT) -> WorkflowVectorEnv:
@@ -582,6 +565,7 @@ def make_model(
             "attention_tokens": config.attention_tokens,
             "tool_embeddings": config.tool_embeddings,
         }
+        options |= {name: True for name in ("by_state", "relations") if getattr(config, name)}
         if law_parts or envs.core.has_sections or config.libraries == "random":
             options["law_parts"] = True
     options["autocast"] = in_bfloat16(config, device)
@@ -626,7 +610,8 @@ def load_start(config: TrainingConfig, library: ToolLibrary) -> LoadedPolicy | N
     if not config.start:
         return None
     start = load_checkpoint(config.start)
-    network = {"network": start.description.network.kind, **start.description.network.arguments}
+    network = {"network": start.description.network.kind, "by_state": False, "relations": False}
+    network |= start.description.network.arguments
     for name, expected in network.items():
         # A transformer's weights fit any number of tools, and those for laws are added where it has none.
         if name not in ("num_tools", "law_parts") and getattr(config, name) != expected:
@@ -650,30 +635,3 @@ def begin_with(network: Network, start: Network, *, keep_others: bool = False) -
             for name, own in network.state_dict().items()
         }
     )
-
-
-def make_imitation(config: TrainingConfig, network: Network) -> Imitation:
-    """Return what teaches the network the exact optimum before PPO begins; random libraries are rehearsed."""
-    # V* is the value under the plain reward without discounting only.
-    is_plain = config.reward in ("full_success", "success") and config.gamma == 1.0 and config.reward_scale == 1.0
-    is_random = config.libraries == "random"
-    rehearsal = Rehearsal(config.imitation_updates, IMITATION_UPDATES_OF_A_LIBRARY) if is_random else None
-    return Imitation(network, 0.5 if is_plain else 0.0, IMITATION_LEARNING_RATE[config.libraries], rehearsal)
-
-
-def lesson_batches(
-    config: TrainingConfig, network: Network, lessons: Iterable[tuple[WorkflowOptions, int]]
-) -> Iterator[Batch]:
-    """Yield the batches of lessons: what is played, in environments of its own, and how many batches are made of it.
-
-    In random libraries the network plays in half of the environments.
-    """
-    for options, num_batches in lessons:
-        yield from imitation_batches(
-            WorkflowVectorEnv(IMITATION_ENVS, settings=options, salt=f"{TRAINING_SALT}/imitation"),
-            num_batches=num_batches,
-            num_steps=IMITATION_STEPS[config.libraries],
-            actor_noise=IMITATION_NOISE,
-            seed=config.seed,
-            learner=WorkflowActor(network) if config.libraries == "random" else None,
-        )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
 
 import numpy as np
 from gymnasium.vector import AutoresetMode
@@ -14,7 +13,9 @@ from resilisim.envs.workflow.options import WorkflowOptions
 from resilisim.envs.workflow.vector import WorkflowVectorEnv
 from resilisim.errors import InvalidInputError
 from resilisim.policies.ppo.checkpoint import random_state, set_random_state
+from resilisim.policies.ppo.exact_rates import exact_rates
 from resilisim.policies.ppo.network import Network, WorkflowActor, torch_threads
+from resilisim.policies.ppo.states.transition import Actor, ActsInStates, States, Transition
 from resilisim.seeding import VALIDATION_SALT
 from resilisim.simulator.exact.references import solve_all
 from resilisim.simulator.law import Law
@@ -22,20 +23,13 @@ from resilisim.simulator.problem import build_problem
 from resilisim.tasks import Task
 from resilisim.tool_library import ToolLibrary
 
+TOLERANCE = 5e-3  # how much of a rate that is computed may stay unknown, where training is measured
 NUM_ENVS = 2048  # episodes side by side: enough that the network, not Python, takes the time
-
-
-class Actor(Protocol):
-    """What chooses actions for a batch of observations."""
-
-    def act(self, observation: dict[str, NDArray[Any]], mask: NDArray[Any]) -> NDArray[np.int64]:
-        """Return actions, (num_envs,), legal by `mask`, bool (num_envs, num_actions)."""
-        ...
 
 
 @torch_threads(1)
 def play_closed_loop(
-    actor: Actor,
+    actor: Actor | ActsInStates,
     tasks: Sequence[Task],
     episodes: int,
     *,
@@ -63,6 +57,7 @@ def play_closed_loop(
         salt=salt,
     )
     envs.set_patterns(patterns or {})
+    transition = Transition(tasks, options, patterns) if isinstance(actor, ActsInStates) else None
     success = np.zeros(num_jobs, dtype=np.bool_)
     for first in range(0, num_jobs, num_envs):
         jobs = np.arange(first, min(first + num_envs, num_jobs))
@@ -72,8 +67,11 @@ def play_closed_loop(
         running = np.arange(len(jobs))
         actions = np.zeros(num_envs, dtype=np.int64)
         while len(running):
-            rows = {name: array[running] for name, array in observation.items()}
-            actions[running] = actor.act(rows, rows["action_mask"].astype(np.bool_))
+            if transition is not None and isinstance(actor, ActsInStates):
+                actions[running] = actor.act_in(transition, States.of(envs)[running])
+            elif not isinstance(actor, ActsInStates):
+                rows = {name: array[running] for name, array in observation.items()}
+                actions[running] = actor.act(rows, rows["action_mask"].astype(np.bool_))
             observation, _, terminated, _, _ = envs.step(actions)
             running = running[~terminated[running]]
         success[jobs] = envs.core.episodes["full_success"][: len(jobs)]
@@ -124,6 +122,8 @@ class Validator:
         network.autocast = False  # as the policy is played that is kept
         try:
             actor = WorkflowActor(network)
+            if actor.reads_state_alone:
+                return float(np.mean(exact_rates(actor, self._tasks, options=self._options, tolerance=TOLERANCE).low))
             played = play_closed_loop(actor, self._tasks, self._episodes, options=self._options, patterns=patterns)
         finally:
             network.train(was_training)

@@ -432,6 +432,9 @@ def _bound_choice(
     tool = tool_of(rules, action)
     count = list_results(
         rules,
+        rules.place,
+        rules.is_timeless,
+        rules.is_enumerated == 1,
         tables,
         informed,
         status[depth],

@@ -30,7 +30,7 @@ from resilisim.simulator.exact.arena import (
     build_arena,
 )
 from resilisim.simulator.exact.program import ProgramValues
-from resilisim.simulator.exact.reachable import solve_reachable
+from resilisim.simulator.exact.reachable import MAX_STATES, solve_reachable
 from resilisim.simulator.exact.search import Search
 from resilisim.simulator.exact.simplification import NOT_KNOWN
 from resilisim.simulator.exact.stage import failing_helps
@@ -362,11 +362,15 @@ class SearchedOptimum(Optimum):
         return known if known != NOT_KNOWN else self.search.bound(state)
 
 
-def solve(problem: Problem) -> Values:
+def solve(problem: Problem, max_states: int = MAX_STATES) -> Values:
     """Solve a problem exactly, or return it solved if it was met lately.
 
     Problems are equal if they are the same object (`build_problem` sees to that). The latest are kept, up to
     CACHE_BYTES together.
+
+    Args:
+        problem: The problem.
+        max_states: States that may be kept under a law with parts, if it is not solved yet.
 
     Raises:
         ExactLimitError: The problem is too large.
@@ -382,7 +386,7 @@ def solve(problem: Problem) -> Values:
     if optimum is not None:
         _solved.move_to_end(problem)
         return optimum
-    optimum = _solved[problem] = solve_afresh(problem)
+    optimum = _solved[problem] = solve_afresh(problem, max_states)
     while len(_solved) > 1 and sum(kept.nbytes for kept in _solved.values()) > CACHE_BYTES:
         _solved.popitem(last=False)
     return optimum
@@ -391,15 +395,15 @@ def solve(problem: Problem) -> Values:
 _solved: OrderedDict[Problem, Values] = OrderedDict()
 
 
-def solve_afresh(problem: Problem) -> Values:
-    """Solve a problem exactly, under any law, and keep nothing."""
+def solve_afresh(problem: Problem, max_states: int = MAX_STATES) -> Values:
+    """Solve a problem exactly, under any law, and keep nothing; `max_states` as for `solve`."""
     if problem.goal.program is not None:
         return ProgramValues(problem, tuple(map(problem.library.index, problem.goal.program)))
     with AT_WORK.on("solving ceiling"):
         hopes_for_failures = problem.rules.max_consecutive_failures == 0 and failing_helps(problem)
         if is_plain_list(problem) and not hopes_for_failures:
             return compute_optimum(problem)
-        return solve_reachable(problem)
+        return solve_reachable(problem, max_states=max_states)
 
 
 def is_plain_list(problem: Problem) -> bool:

@@ -45,6 +45,9 @@ def most_results(rules: Any, informed: bool) -> int:
 @scalar
 def list_results(
     rules: Any,
+    places: IntVector,
+    is_timeless: IntVector,
+    tells_all: bool,
     tables: Tables,
     informed: bool,
     status: IntVector,
@@ -60,8 +63,10 @@ def list_results(
     """List what a message can bring, with its chance, and return how much that is; successes come first.
 
     Args:
-        rules: The law, as a record that also says whether each tool takes no time (`is_timeless`) and whether findings
-            of outputs that nobody requires count (`is_enumerated`).
+        rules: The law.
+        places: (num_tools,) the place of each in the required list, or -1.
+        is_timeless: (num_tools,) whether a call of the tool takes no time.
+        tells_all: Whether findings of outputs that nobody requires count.
         tables: Its tables.
         informed: Whether what is hidden is known.
         status: As in `enter_result`; so are the next three.
@@ -89,7 +94,7 @@ def list_results(
         if chances[result] <= 0.0:
             continue
         timed = rules.at_time >= 0 and tool >= 0 and result not in (LIMITED, DOWN, REFUSED)
-        if timed and rules.is_timeless[tool]:
+        if timed and is_timeless[tool]:
             timed = False
         in_time = 1.0
         is_late = result in (SLOW, UNANSWERED_LATE)
@@ -101,7 +106,7 @@ def list_results(
         num_unchecked = 0
         if result == SUCCESS and tool >= 0 and rules.is_validator[tool] and not rules.shows_payload:
             for other in range(rules.num_tools):
-                is_asked_for = rules.place[other] >= 0 or rules.is_enumerated == 1
+                is_asked_for = places[other] >= 0 or tells_all
                 if parts[rules.at_sound + other] == UNCHECKED and is_asked_for:
                     unchecked[num_unchecked] = other
                     num_unchecked += 1

@@ -368,3 +368,16 @@ def test_auto_takes_the_shipped_policy_where_the_law_cannot_be_solved(folder, mo
     workflow = resolve_planner("auto").plan(PLANNED[0])
     assert workflow.planner == "policy:default"
     assert workflow.tools == PolicyPlanner(folder).plan(PLANNED[0]).tools
+
+
+def test_who_looks_ahead_plays_conversations_and_makes_no_plans(tmp_path):
+    folder = save_random(tmp_path / "policy")
+    policy = make_policy(f"policy:{folder}+1")
+    assert policy_name(policy) == f"policy:{folder}+1"
+    executions, _, info = play(policy, environment(), TASKS[0], 1)
+    assert len(executions) > 0
+    assert info["state"].counters[ENDED]
+    with pytest.raises(InvalidInputError, match=f"expected policy:{folder}$"):
+        PolicyPlanner(f"{folder}+1")
+    with pytest.raises(InvalidInputError, match="did you mean 'default'"):
+        load_checkpoint("defalt+2")

@@ -201,23 +201,6 @@ def test_targets_are_choices_with_the_highest_value(name):
     assert 0 < told <= best_of  # what another choice is surely as good as may be left out
 
 
-def test_a_learner_plays_in_every_other_environment():
-    class Last:
-        def act(self, observation, mask):
-            assert len(mask) == 2
-            return np.full(2, action_index(INVOKE_TOOL, 3, 4))  # of a tool that the task does not need
-
-    def states(learner):
-        envs = WorkflowVectorEnv(4, law=LAWS["outage"], tasks=[TASK], library=SMALL, similarity=None, max_turns=7)
-        shown, _ = envs.reset(seed=0)
-        collect_batch(envs, shown, range(1), 0.0, 0, learner)
-        return [envs.core.episodes["executions"][one, :4].tolist() for one in range(4)]
-
-    alone, taught = states(None), states(Last())
-    assert taught[0] == taught[2] == [0, 0, 0, 1] != alone[0]
-    assert [taught[1], taught[3]] == [alone[1], alone[3]]
-
-
 def test_of_the_policies_that_ship_the_default_one_reads_laws_and_waits():
     default = load_checkpoint("default")
     assert reads_laws(default)

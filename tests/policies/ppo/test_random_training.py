@@ -17,6 +17,7 @@ from resilisim.policies.ppo.checkpoint import (
     read_resume_point,
 )
 from resilisim.policies.ppo.config import load_config
+from resilisim.policies.ppo.states import teaching
 from resilisim.policies.ppo.training import train
 
 SETTINGS = (
@@ -37,6 +38,7 @@ SETTINGS = (
     "max_minutes=none",
     "max_steps=384",
     "imitation_updates=3",
+    "imitation_evaluations=0",
     "device=cpu",
     "tensorboard=false",
 )
@@ -49,9 +51,9 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[int]]:
     monkeypatch.setattr(random_libraries, "MOST_TOOLS", 16)
     monkeypatch.setattr(random_libraries, "NUM_PARTS", {0: 1})
     monkeypatch.setattr(random_libraries, "MAX_CLOSURE", 5)  # so that lists are drawn again, which is counted
-    monkeypatch.setattr(training, "VALIDATION_LIBRARIES", 2)
-    monkeypatch.setattr(training, "TASKS_OF_A_LIBRARY", {"training": 4, "imitation": 2, "validation": 1})
-    monkeypatch.setattr(training, "IMITATION_UPDATES_OF_A_LIBRARY", 2)
+    monkeypatch.setattr(teaching, "VALIDATION_LIBRARIES", 2)
+    for stream, number in {"training": 4, "imitation": 2, "validation": 1}.items():
+        monkeypatch.setitem(teaching.TASKS_OF_A_LIBRARY, stream, number)
     numbers: dict[str, list[int]] = {"training": [], "imitation": [], "validation": []}
     draw = training.draw_settings
 
@@ -59,7 +61,9 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[int]]:
         numbers[stream].append(number)
         return draw(config, stream, number, home)
 
-    monkeypatch.setattr(training, "draw_settings", noted)
+    for module in (training, teaching):
+        monkeypatch.setattr(module, "draw_settings", noted)
+        monkeypatch.setattr(module, "IMITATION_UPDATES_OF_A_LIBRARY", 2)
     return numbers
 
 
@@ -117,7 +121,8 @@ def test_libraries_change_and_a_stopped_run_goes_on_as_if_nothing_had_happened(t
 @pytest.mark.long
 def test_imitation_that_was_stopped_goes_on_as_if_nothing_had_happened(tmp_path, drawn, monkeypatch):
     monkeypatch.setattr(training, "IMITATION_CHECKPOINT_EVERY", 2)
-    config = load_config("generalist", settings=(*SETTINGS, "imitation_updates=7", "max_steps=64"))
+    settings = (*SETTINGS, "imitation_updates=7", "imitation_evaluations=2", "max_steps=64")
+    config = load_config("generalist", settings=settings)
     whole = train(config, tmp_path / "whole")
     assert drawn["imitation"] == [1, 2, 3]  # lesson 0 is of the training's tasks
 
@@ -143,6 +148,10 @@ def test_imitation_that_was_stopped_goes_on_as_if_nothing_had_happened(tmp_path,
     parts = train(config, tmp_path / "parts")
     assert drawn["imitation"] == [2, 2, 3]
     assert parts.best.share == whole.best.share
+    curves = [(tmp_path / name / PROGRESS_FILE).read_text(encoding="utf-8").splitlines() for name in ("whole", "parts")]
+    measured = [[(line.get("imitated"), line["success"]) for line in map(json.loads, lines)] for lines in curves]
+    assert measured[0] == measured[1], "what was measured after the point is measured again"
+    assert [imitated for imitated, _ in measured[0] if imitated] == [4, 7]
     one, other = (read_resume_point(tmp_path / name / RESUME_FILE) for name in ("whole", "parts"))
     assert one.arrays.keys() == other.arrays.keys()
     assert not any(name.startswith("imitation/") for name in one.arrays), "what only imitation needs goes with it"
