@@ -25,41 +25,44 @@ from resilisim.envs.workflow.records import (
     Int,
     Records,
     SectionsBlocks,
+    Words,
     World,
     copy_words,
 )
-from resilisim.envs.workflow.step import begin_episode, step_environment
-from resilisim.seeding import PURPOSE_SUCCESS
+from resilisim.envs.workflow.step import Luck, begin_episode, step_environment
+from resilisim.seeding import PURPOSE_SUCCESS, WORD_MASK
 from resilisim.simulator.compiled import inlined, inlined_bits, inlined_threefry, kernel, prefetch, scalar
 
-AHEAD = 6  # environments; twice as far ahead the number of its task is asked for
+AHEAD = 6  # environments
 WORDS_PER_LINE = 8
+
+# Rows of what is drawn for some environments at once, one for each column: words of 32 bits, so that the processor has
+# a lane for each. The bits that are drawn are more than a word.
+KEY0, KEY1, HIGH_BITS, LOW_BITS, WORD0, WORD1, ATTEMPT = range(7)
+NUM_ROWS, NUM_COLUMNS = 7, 16
+WORD_BITS = 32
 
 
 @inlined
 def look_ahead(env: int, actions: Int, episodes: Records, tasks: Records, world: World) -> None:
-    """Ask for what environments after `env` will need when it is their turn to step."""
-    if env + 2 * AHEAD < len(actions):
-        prefetch(episodes[env + 2 * AHEAD].identity, 0)
+    """Ask for what environments after `env` will need when it is their turn to step.
+
+    What `draw_luck` reads is asked for one draw ahead, and what depends on it, which is then there, later.
+    """
+    if env + NUM_COLUMNS < len(actions):
+        episode = episodes[env + NUM_COLUMNS]
+        prefetch(episode.identity, 0)
+        for line in range(5):
+            prefetch(episode.state, line * WORDS_PER_LINE)
     if env + AHEAD >= len(actions):
         return
     episode = episodes[env + AHEAD]
-    action = actions[env + AHEAD]
-    prefetch(episode.action_mask, action)
-    prefetch(episode.task_columns, len(episode.task_columns) - 1)
-    prefetch(episode.state, 0)
-    prefetch(episode.state, WORDS_PER_LINE)
-    prefetch(episode.identity, WORDS_PER_LINE)
-    tool = int(world.action_tool[action])
+    prefetch(episode.observation, 0)
+    prefetch(episode.observation, WORDS_PER_LINE)
+    prefetch(tasks[episode.task].numbers, 0)
+    tool = int(world.action_tool[actions[env + AHEAD]])
     if tool >= 0:
         prefetch(episode.tools[tool], 0)
-        prefetch(episode.executions, tool)
-        prefetch(episode.retries, tool)
-        prefetch(episode.places, 0)
-        task = tasks[episode.task]
-        prefetch(task.place, tool)
-        prefetch(task.similarity, tool)
-        prefetch(task.numbers, 0)
 
 
 @scalar
@@ -83,14 +86,9 @@ def look_for_start(episode: EpisodeBlocks, pool: Int, tasks: Records) -> None:
         prefetch(episode.observation, word)
 
 
-# Rows of what is drawn for some environments at once, one for each column.
-KEY0, KEY1, BITS, WORD0, WORD1, ATTEMPT = range(6)
-NUM_ROWS, NUM_COLUMNS = 6, 16
-
-
 @inlined
-def draw_luck(actions: Int, episodes: Records, pool: Int, tasks: Records, world: World, draws: Int) -> None:
-    """Write what `luck_of` returns for the tools of up to NUM_COLUMNS actions into (NUM_ROWS, NUM_COLUMNS).
+def draw_luck(actions: Int, episodes: Records, pool: Int, tasks: Records, world: World, draws: Words) -> None:
+    """Draw what `luck_of` returns for the tools of up to NUM_COLUMNS actions, into (NUM_ROWS, NUM_COLUMNS).
 
     Environments that wait for a reset ask for their start meanwhile.
     """
@@ -105,11 +103,20 @@ def draw_luck(actions: Int, episodes: Records, pool: Int, tasks: Records, world:
         draws[WORD1, column] = world.tool_word1[tool]
         draws[ATTEMPT, column] = episode.executions[tool]
     for column in range(NUM_COLUMNS):  # a constant, and no branches: computed side by side
-        word0, word1 = draws[WORD0, column], draws[WORD1, column]
-        key0, key1 = inlined_threefry(draws[KEY0, column], draws[KEY1, column], word0, word1)
+        word0, word1 = np.int64(draws[WORD0, column]), np.int64(draws[WORD1, column])
+        key0, key1 = inlined_threefry(np.int64(draws[KEY0, column]), np.int64(draws[KEY1, column]), word0, word1)
+        bits = inlined_bits(key0, key1, np.int64(draws[ATTEMPT, column]), PURPOSE_SUCCESS)
         draws[KEY0, column] = key0
         draws[KEY1, column] = key1
-        draws[BITS, column] = inlined_bits(key0, key1, draws[ATTEMPT, column], PURPOSE_SUCCESS)
+        draws[HIGH_BITS, column] = bits >> WORD_BITS
+        draws[LOW_BITS, column] = bits & WORD_MASK
+
+
+@inlined
+def luck_in(draws: Words, column: int) -> Luck:
+    """Return what was drawn into a column."""
+    bits = (np.int64(draws[HIGH_BITS, column]) << WORD_BITS) | np.int64(draws[LOW_BITS, column])
+    return int(np.int64(draws[KEY0, column])), int(np.int64(draws[KEY1, column])), int(bits)
 
 
 # What `step_environments` does with an environment whose episode has ended.
@@ -188,7 +195,7 @@ def step_environments(
     """
     num_ended = 0
     world, outcome = worlds[0], (result, ticks, shown)
-    draws = np.zeros((NUM_ROWS, NUM_COLUMNS), dtype=np.int64)
+    draws = np.zeros((NUM_ROWS, NUM_COLUMNS), dtype=np.uint32)
     for env in range(len(actions)):
         column = env % NUM_COLUMNS
         if column == 0:
@@ -202,11 +209,10 @@ def step_environments(
             episode.terminated = autoreset == LEAVE_ENDED
             episode.tool = -1
             episode.tool_success = False
-            episode.named_similarity = 0.0
             episode.pattern = 0.0
             begins = autoreset == RESET_NEXT_STEP
         else:
-            luck = draws[KEY0, column], draws[KEY1, column], draws[BITS, column]
+            luck = luck_in(draws, column)
             step_environment(episode, own, actions[env], outcome, luck, tasks[episode.task], world)
             if episode.terminated:
                 num_ended += 1

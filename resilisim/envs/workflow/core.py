@@ -26,6 +26,7 @@ from resilisim.envs.workflow.records import (
     make_episodes,
     make_records,
     observation_dtype,
+    outcome_dtype,
     sections_dtype,
 )
 from resilisim.envs.workflow.spaces import (
@@ -106,7 +107,7 @@ class WorkflowCore:
         self.finals = make_records(num_envs if keep_finals else 1, final)
         self.final_sections = make_records(num_envs if keep_finals and self.has_sections else 1, final_sections)
         self._shown = {
-            "tools": (0, (num_tools, NUM_TOOL_COLUMNS)),
+            "tools": (_offset(final, "tools"), (num_tools, NUM_TOOL_COLUMNS)),
             "task": (_offset(final, "task_columns"), (NUM_TASK_COLUMNS,)),
             "action_mask": (_offset(final, "action_mask"), (num_actions(num_tools),)),
         }
@@ -208,6 +209,10 @@ class WorkflowCore:
         """Return the last observations of some environments as views into one copy, zeros elsewhere."""
         own, of_sections = _only(self.finals["words"], rows), self.final_sections["words"]
         return self._views(own, _only(of_sections, rows) if self.has_sections else of_sections)
+
+    def outcomes(self, rows: NDArray[np.int64]) -> Records:
+        """Return how the latest episodes of some environments came out, by fields of `Episode`; zeros elsewhere."""
+        return _only(self.episodes["outcome"], rows).view(outcome_dtype(self.episodes.dtype))[:, 0]
 
     def _views(self, words: NDArray[np.int64], words_of_sections: NDArray[np.int64]) -> Observation:
         """Return the observations in blocks of records, int64 (num_records, num_words), as views."""

@@ -31,6 +31,7 @@ from resilisim.simulator.rulebook.rules import Rulebook, Tables
 from resilisim.simulator.state import LOOP_SIGNATURE, NO_LOOP, NUM_COUNTERS
 
 Int: TypeAlias = NDArray[np.int64]
+Words: TypeAlias = NDArray[np.uint32]
 Bytes: TypeAlias = NDArray[np.uint8]
 Floats: TypeAlias = NDArray[np.floating[Any]]
 Small: TypeAlias = NDArray[np.signedinteger[Any]]  # integers of as few bytes as they need
@@ -41,16 +42,16 @@ WORD_BYTES = 8
 LINE_BYTES = 64  # of a processor's caches; records and their observations begin with a line
 
 # Fields that name a block of others, so they are no state of their own.
-BLOCKS = ("observation", "state", "identity")
+BLOCKS = ("observation", "state", "identity", "outcome")
 
 
 class Episode(Protocol):
     """One environment's episode, of small numbers: a step takes as long as fetching them."""
 
-    # Block `observation`, kept up to date.
-    tools: Annotated[Bytes, "uint8", "tools", NUM_TOOL_COLUMNS]
+    # Block `observation`, kept up to date; what every step changes comes first, in two lines.
     task_columns: Annotated[Bytes, "uint8", NUM_TASK_COLUMNS]
     action_mask: Annotated[Small, "int8", "actions"]
+    tools: Annotated[Bytes, "uint8", "tools", NUM_TOOL_COLUMNS]
     # Block `state`: what every episode begins with alike, copied from `start_state` of the world.
     counters: Annotated[Small, "int32", NUM_COUNTERS]  # simulator.state
     progress: Annotated[float, "float64"]
@@ -64,35 +65,34 @@ class Episode(Protocol):
     fallback: Annotated[int, "int32"]  # which line of Algorithm 1 made the mask, or NO_FALLBACK
     last_type: Annotated[int, "int32"]  # type of the last action, or -1
     running: Annotated[int, "int32"]  # tool started by PARALLEL_EXECUTE, or -1
-    checkpoint_row: Annotated[int, "int32"]  # consecutive failures at the checkpoint, or -1
-    needs_reset: Annotated[int, "int32"]  # 1: the episode has ended
+    checkpoint_row: Annotated[int, "int64"]  # consecutive failures at the checkpoint, or -1
+    needs_reset: Annotated[int, "int64"]  # 1: the episode has ended
     status: Annotated[Small, "int8", "tools"]  # NOT_EXECUTED, FAILED or SUCCEEDED of simulator.tool_status
     executions: Annotated[Small, "count", "tools"]
-    successes: Annotated[Small, "count", "tools"]  # successful executions
     retries: Annotated[Small, "count", "tools"]  # TOOL_RETRIES
-    sequence: Annotated[Small, "int16", "steps"]  # tools of the successful executions, in order, then -1
+    successes: Annotated[Small, "count", "tools"]  # successful executions
     places: Annotated[Small, "int16", "required"]  # of the required tools, in the order of their first successes
+    sequence: Annotated[Small, "int16", "steps"]  # tools of the successful executions, in order, then -1
     checkpoint: Annotated[Small, "count", "tools"]  # retries at the checkpoint, or -1
     validated: Annotated[Small, "int8", "tools"]
-    # Block `identity`, as far as `steps`: which episode it is.
+    # Block `identity`, one line: which episode it is, and what the last step did.
     task: Annotated[int, "int64"]  # task index
     seed: Annotated[int, "int64"]  # episode seed
     key0: Annotated[int, "int64"]  # luck key of the episode
     key1: Annotated[int, "int64"]
-    stage: Annotated[int, "int64"]  # stage of the curriculum when the episode began
-    max_turns: Annotated[int, "int64"]  # steps that the episode may take, by its stage
+    max_turns: Annotated[int, "int32"]  # steps that the episode may take, by its stage
+    stage: Annotated[int, "int32"]  # stage of the curriculum when the episode began
+    reward: Annotated[float, "float64"]
+    tool: Annotated[int, "int32"]  # executed tool, or -1
+    pattern: Annotated[float, "float32"]  # score of the best pattern that the executed tool extends
+    tool_success: Annotated[bool, "bool"]
+    terminated: Annotated[bool, "bool"]
+    # What only some steps need.
     running_success: Annotated[float, "float64"]  # the trainer's running success rate when the episode began
     seed0: Annotated[int, "int64"]  # words from which the environment's sequence of episodes is drawn
     seed1: Annotated[int, "int64"]
     episode: Annotated[int, "int64"]  # episodes begun since the environment was seeded
-    # What the last step did.
-    reward: Annotated[float, "float64"]
-    terminated: Annotated[bool, "bool"]
-    tool: Annotated[int, "int64"]  # executed tool, or -1
-    tool_success: Annotated[bool, "bool"]
-    named_similarity: Annotated[float, "float32"]  # of the tool that the action names
-    pattern: Annotated[float, "float32"]  # score of the best pattern that the executed tool extends
-    # How the latest episode that ended came out.
+    # Block `outcome`: how the latest episode that ended came out.
     success: Annotated[bool, "bool"]  # in the law's sense
     full_success: Annotated[bool, "bool"]
     score: Annotated[float, "float32"]  # final progress
@@ -111,6 +111,7 @@ class EpisodeBlocks(Episode, Protocol):
     observation: Int
     state: Int
     identity: Int
+    outcome: Int
 
 
 class Sections(Protocol):
@@ -137,16 +138,17 @@ class TaskRecord(Protocol):
     """One task, which is the goal of its episodes; -1 pads lists."""
 
     # Block `start_observation`: what is shown when an episode begins.
-    tools: Annotated[Bytes, "uint8", "tools", NUM_TOOL_COLUMNS]
     task_columns: Annotated[Bytes, "uint8", NUM_TASK_COLUMNS]
     action_mask: Annotated[Small, "int8", "actions"]
+    tools: Annotated[Bytes, "uint8", "tools", NUM_TOOL_COLUMNS]
+    # What every step reads, in one line.
+    num_required: Annotated[int, "int32"]
+    closure_size: Annotated[int, "int32"]
+    types: Annotated[int, "int32"]  # bit mask of the operation types that are milestones
+    fallback: Annotated[int, "int32"]  # of the first mask
+    place: Annotated[Small, "place", "tools"]  # place in the required list, or -1
     word0: Annotated[int, "int64"]  # hash words of salt and instance id, for the luck
     word1: Annotated[int, "int64"]
-    num_required: Annotated[int, "int64"]
-    closure_size: Annotated[int, "int64"]
-    types: Annotated[int, "int64"]  # bit mask of the operation types that are milestones
-    fallback: Annotated[int, "int64"]  # of the first mask
-    place: Annotated[Small, "int16", "tools"]  # place in the required list, or -1
     required: Annotated[Small, "int16", "closure"]  # tools that can fill the places, by place: the list, and stand-ins
     closure: Annotated[Small, "int16", "closure"]  # required tools and all their dependencies
     candidates: Annotated[Small, "int16", "tools"]  # retrieved candidates, the most similar first
@@ -175,6 +177,7 @@ class World(Protocol):
     hidden: Annotated[int, "int64"]  # required flags and places are not shown
     without_list: Annotated[int, "int64"]  # progress and rewards are those of a task without required tools
     rewrites_mask: Annotated[int, "int64"]  # training law or a filter: any step can change the whole mask
+    counts_every_step: Annotated[int, "int64"]  # training law or printed rules: any step can change the progress
     has_sections: Annotated[int, "int64"]  # 1: episodes have `Sections`, which are shown
     # Set by a trainer between rollouts.
     running_success: Annotated[float, "float64"]
@@ -287,14 +290,18 @@ LAYOUT_UNITS = {
 
 def _fields(record: type, layout: Layout) -> list[tuple[Any, ...]]:
     """Return the fields of a record as NumPy wants them."""
-    few_steps, some_steps = layout.steps <= np.iinfo(np.int8).max, layout.steps <= np.iinfo(np.int16).max
-    count = "int8" if few_steps else "int16" if some_steps else "int32"
+    kinds = {"count": _smallest(layout.steps), "place": _smallest(layout.required)}
     fields = []
     for name, hint in get_type_hints(record, include_extras=True).items():
         if hasattr(hint, "__metadata__"):
             kind, *axes = hint.__metadata__
-            fields.append((name, count if kind == "count" else kind, tuple(map(layout.length, axes))))
+            fields.append((name, kinds.get(kind, kind), tuple(map(layout.length, axes))))
     return fields
+
+
+def _smallest(largest: int) -> str:
+    """Return the smallest type of integers that holds numbers up to one, and their negatives."""
+    return next(kind for kind in ("int8", "int16", "int32") if largest <= np.iinfo(kind).max)
 
 
 def _of_lines(fields: list[tuple[Any, ...]], num_shown: int, block: str = "observation") -> np.dtype[Any]:
@@ -329,7 +336,19 @@ def _with_block(record: np.dtype[Any], name: str, first: str, until: str) -> np.
 def episode_dtype(layout: Layout) -> np.dtype[Any]:
     """Return the type of `Episode`."""
     record = _with_block(_of_lines(_fields(Episode, layout), 3), "state", "counters", "task")
-    return _with_block(record, "identity", "task", "steps")
+    return _with_block(
+        _with_block(record, "identity", "task", "running_success"), "outcome", "success", "final_sequence"
+    )
+
+
+def outcome_dtype(record: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the type of the block `outcome` of records of episodes, with the fields that it consists of."""
+    places: Mapping[str, Any] = record.fields or {}
+    block, first = places["outcome"][0], int(places["success"][1])
+    own = {name: (kind, place - first) for name, (kind, place, *_) in places.items() if name not in BLOCKS}
+    inside = {name: entry for name, entry in own.items() if 0 <= entry[1] < block.itemsize}
+    formats, offsets = zip(*inside.values(), strict=True)
+    return np.dtype({"names": [*inside], "formats": formats, "offsets": offsets, "itemsize": block.itemsize})
 
 
 def sections_dtype(layout: Layout) -> np.dtype[Any]:
@@ -346,7 +365,7 @@ def observation_dtype(shown: np.dtype[Any], num_shown: int) -> np.dtype[Any]:
 def task_dtype(layout: Layout) -> np.dtype[Any]:
     """Return the type of `TaskRecord`."""
     record = _of_lines(_fields(TaskRecord, layout), 3, "start_observation")
-    return _with_block(record, "numbers", "word0", "end")
+    return _with_block(record, "numbers", "num_required", "word0")
 
 
 def world_dtype(layout: Layout, **law: np.dtype[Any]) -> np.dtype[Any]:

@@ -374,6 +374,16 @@ def coverage_of(episode: Episode, task: TaskRecord, world: World) -> float:
 
 
 @inlined
+def progress_gain(episode: Episode, coverage: float, task: TaskRecord, world: World) -> float:
+    """Return by how much progress has grown with a step, which it never loses."""
+    in_order = episode.counters[SPOILT] == 0 and episode.places_length > 0
+    progress = coverage + (IN_ORDER_BONUS if in_order or world.printed_rules else 0.0)
+    if unlikely(world.without_list != 0):
+        progress = progress_without_list(episode, task, world)
+    return max(0.0, min(1.0, progress) - episode.progress)
+
+
+@inlined
 def ended_by_law(
     episode: Episode,
     sections: Sections,
@@ -527,18 +537,17 @@ def step_environment(
 
     turns_used, num_failures = counters[TURNS_USED], counters[NUM_FAILURES]
     milestones_before = episode.milestones
-    num_successes = episode.successes[tool] if executes else 0
+    succeeded_before = executes and episode.status[tool] == SUCCEEDED
     episode.tool = -1
     episode.tool_success = False
     episode.pattern = 0.0
-    episode.named_similarity = task.similarity[tool] if tool >= 0 else 0.0
     reward = 0.0
     started = int(episode.running)
     episode.running = -1
     if legal and action_type == PARALLEL_EXECUTE:
         episode.running = tool
         episode.tools[tool, TOOL_STATUS] = STATUS_RUNNING
-    executed = 0
+    executed, num_successes = 0, 0
     for later in range(2):  # what was started in the step before comes first; the mask forbids to call it in this one
         called, own_luck = tool, luck
         if not later:
@@ -550,6 +559,7 @@ def step_environment(
         if called >= 0:
             reward += execute(episode, sections, action_type, called, outcome, own_luck, task, world)
             executed += 1
+            num_successes += 1 if episode.tool_success else 0
     if unlikely(executed == 0 and rules.num_sections > 0):
         pass_message(rules, parts, NONE)
     if unlikely(legal and not executes and world.training_law != 0):
@@ -559,16 +569,14 @@ def step_environment(
     if unlikely(rules.at_down >= 0):
         write_next_down(rules, world.luck, episode.key0, episode.key1, turns_used, hidden, sections.scratch.ravel())
     record_turn(counters, signature, rules.loop_length)
-    coverage = coverage_of(episode, task, world)
-    in_order = counters[SPOILT] == 0 and episode.places_length > 0
-    progress = coverage + (IN_ORDER_BONUS if in_order or world.printed_rules else 0.0)
-    if unlikely(world.without_list != 0):
-        progress = progress_without_list(episode, task, world)
-    gain = max(0.0, min(1.0, progress) - episode.progress)
-    episode.progress += gain
+    coverage, gain = 0.0, 0.0
+    if num_successes > 0 or world.counts_every_step:
+        coverage = coverage_of(episode, task, world)
+        gain = progress_gain(episode, coverage, task, world)
+        episode.progress += gain
     finish_chance = finish_value(rules, task, counters, parts, hidden, False)
     if unlikely(world.has_sections != 0):
-        is_first = executes and episode.tool_success and num_successes == 0
+        is_first = executes and episode.tool_success and not succeeded_before
         show_sections(episode, sections, num_failures, is_first, finish_chance, world)
     way_forward = True
     if unlikely(world.rewrites_mask != 0):
@@ -601,6 +609,7 @@ def _close_step(
     full_success, success, order = False, False, 0.0
     is_early = episode.stage < MAX_STAGE and world.printed_rules == 0
     if is_over:
+        coverage = coverage_of(episode, task, world)
         chance = finish_value(rules, task, counters, sections.parts, sections.hidden, True)
         full_success = (ended == COMPLETION or world.without_list == 1) and chance == 1.0
         success = full_success

@@ -145,6 +145,7 @@ def _write_options(worlds: Records, options: WorkflowOptions) -> None:
     worlds["hidden"] = options.required != "shown"
     worlds["without_list"] = options.required == "none"
     worlds["rewrites_mask"] = options.law == TRAINING_LAW or len(options.filters) > 0
+    worlds["counts_every_step"] = options.law == TRAINING_LAW or options.printed_rules
     worlds["has_sections"] = options.failure_model().has_sections
 
 

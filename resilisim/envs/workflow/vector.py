@@ -274,12 +274,9 @@ class WorkflowVectorEnv(CoreUser, VectorEnv[Observation, NDArray[Any], NDArray[A
     def _end_infos(self, ended: NDArray[np.bool_]) -> Infos:
         rows = np.flatnonzero(ended)
         known = ended.copy()
-        ends: Infos = {}
-        for name, field in END_FIELDS.items():
-            values = self.core.episodes[field]
-            ends[name] = np.zeros_like(values)
-            ends[name][rows] = values[rows]
-            ends[f"_{name}"] = known
+        outcomes = self.core.outcomes(rows)
+        ends: Infos = {name: outcomes[field] for name, field in END_FIELDS.items()}
+        ends |= {f"_{name}": known for name in END_FIELDS}
         if self.autoreset_mode is not AutoresetMode.SAME_STEP:
             return ends
         final = self.core.copied_finals(rows) if self.copy else dict(self.core.final_observation)

@@ -170,7 +170,7 @@ class AdjustmentRecorder(BaseCallback):
 
     def __init__(self, envs: WorkflowVectorEnv) -> None:
         super().__init__()
-        self._episodes = envs.core.episodes
+        self._core = envs.core
 
     def _on_step(self) -> bool:
         buffer: AdjustingRolloutBuffer = self.locals["rollout_buffer"]
@@ -180,8 +180,12 @@ class AdjustmentRecorder(BaseCallback):
         buffer.data.steps[row] = before["task"][:, spaces.TASK_STEPS_USED]
         for env in np.flatnonzero(dones):
             buffer.data.final_scores[row, env] = infos[env]["score"]
-        buffer.data.similarity[row] = np.maximum(self._episodes["named_similarity"], 0.0)
-        buffer.data.pattern_completed[row] = self._episodes["pattern"] > 0.0
+        core, tools = self._core, self._core.worlds["action_tool"][0, self.locals["actions"]]
+        tasks = np.where(dones, core.episodes["final_task"], core.episodes["task"])
+        buffer.data.similarity[row] = np.where(
+            tools >= 0, np.maximum(core.records["similarity"][tasks, tools], 0.0), 0.0
+        )
+        buffer.data.pattern_completed[row] = core.episodes["pattern"] > 0.0
         return True
 
 

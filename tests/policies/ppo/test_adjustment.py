@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import gymnasium
 import numpy as np
 import pytest
@@ -13,16 +15,20 @@ from sb3_contrib import MaskablePPO
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import DummyVecEnv
 
+from resilisim.envs.workflow.spaces import tool_of
 from resilisim.envs.workflow.training import STAGES
+from resilisim.envs.workflow.vector import WorkflowVectorEnv
 from resilisim.policies.ppo.adjustment import (
     FULL_SUCCESS_WEIGHTS,
     TWO_PHASE_WEIGHTS,
     AdjustingRolloutBuffer,
+    AdjustmentRecorder,
     AdjustmentWeights,
     EpisodeData,
     adjust_rewards,
     performance_factor,
 )
+from resilisim.tasks.benchmark import benchmark_tasks
 
 WEIGHTS = AdjustmentWeights(position=2.0, rag=0.5, pattern=3.0)
 
@@ -97,6 +103,28 @@ def test_what_is_added_cannot_make_a_failure_beat_a_success() -> None:
     assert added == pytest.approx(42.5)
     assert added < 100.0 - 50.0  # the least terminal reward of a success less the largest of a failure
     assert adjust_rewards(np.zeros((longest, 1)), data, FULL_SUCCESS_WEIGHTS).sum() == pytest.approx(0.425)
+
+
+def test_the_recorder_knows_which_tool_each_action_named() -> None:
+    envs = WorkflowVectorEnv(8, tasks=benchmark_tasks()[:5], autoreset_mode="SAME_STEP", max_turns=3)
+    recorder, steps, random = AdjustmentRecorder(envs), 9, np.random.default_rng(0)
+    buffer = SimpleNamespace(pos=0, data=EpisodeData.empty(steps, 8))
+    before, _ = envs.reset(seed=1)
+    for step in range(steps):
+        actions, tasks = random.integers(envs.single_action_space.n, size=8), envs.core.episodes["task"].copy()
+        recorder.model = SimpleNamespace(_last_obs=before)
+        before, _, dones, _, infos = envs.step(actions)
+        ended = [{"score": score} for score in infos.get("score", np.zeros(8))]
+        buffer.pos = step
+        recorder.locals = {"rollout_buffer": buffer, "dones": dones, "infos": ended, "actions": actions}
+        assert recorder._on_step()
+        tools = [tool_of(action, len(envs.core.library)) for action in actions.tolist()]
+        similarity = [max(0.0, envs.core.context.similarity[at]) for at in zip(tasks, tools, strict=True)]
+        assert buffer.data.similarity[step].tolist() == [
+            value if tool >= 0 else 0.0 for value, tool in zip(similarity, tools, strict=True)
+        ]
+    assert buffer.data.dones.any(axis=0).all()
+    assert (buffer.data.similarity > 0).any()
 
 
 class Countdown(gymnasium.Env):
