@@ -6,9 +6,11 @@ import random
 
 import pytest
 
-from resilisim.simulator import EndRules, Goal, Law, LostAnswer, build_problem
+from resilisim.simulator import Broken, EndRules, Episode, Goal, Law, LostAnswer, build_problem, execution
+from resilisim.simulator.draws import Forced
 from resilisim.simulator.exact.optimum import start_optimum
 from resilisim.tool_library import Tool, ToolLibrary
+from tests.simulator.brute_force import small_library
 from tests.simulator.goal_by_hand import GoalByHand
 
 
@@ -83,3 +85,11 @@ def test_many_random_goals_are_worth_what_trying_everything_says() -> None:
     for number in range(400, 12_000):
         goal = drawn(number)
         assert computed(goal) == pytest.approx(goal.value(), abs=1e-12), (number, goal)
+
+
+def test_a_call_that_tells_of_runs_knows_one_that_was_answered_where_tools_can_be_broken():
+    law = Law(broken=Broken(0.4, ("b",)), lost_answer=LostAnswer(0.5, checks={"b": "a"}))
+    problem = build_problem(small_library({"a": (), "b": ()}), ["b"], law)
+    episode = Episode(problem, "runs", 0, draws=Forced({("b", 1): "ok", ("a", 1): "ok"}))
+    episode.apply(execution("b"))
+    assert episode.apply(execution("a")).output["metadata"]["runs"] == {"b": 1}

@@ -464,7 +464,7 @@ def with_aims(rulebook: Rulebook, aims: Aims) -> Rulebook:
     return rulebook._replace(
         place=tuple(aims.place),
         num_required=aims.num_required if program is None else len(program),
-        is_more_than_order=int(not aims.is_ordered or any(is_once) or program is not None),
+        is_more_than_order=int(not aims.is_ordered or any(is_once) or program is not None or has_section),
         is_ordered=int(aims.is_ordered),
         is_once=is_once,
         is_effects=int(aims.is_effects),
