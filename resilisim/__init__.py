@@ -15,7 +15,7 @@ from __future__ import annotations
 import lazy_loader
 from gymnasium.envs.registration import register, registry
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # Public names stand in the stub beside this file, and are looked up on first use.
 __getattr__, _, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -108,7 +108,7 @@ def rates_table(rows: Sequence[ExploredRow]) -> Table:
         lines = [([policy, prompt, f"{len(group):,} tasks"], group) for (policy, prompt), group in groups.items()]
         headings = ["policy", "prompt", "tasks"]
     cells = [[*names, *_numbers(group)] for names, group in lines]
-    note = "Percent. The rate lies surely between low and high; where both are the same it is exact."
+    note = "Percent. The rate is certain to lie between low and high; where they are equal, it is exact."
     return Table("", [*headings, "low", "high", "estimate", "V*", "plays"], cells, text_columns=3, notes=[note])
 
 
