@@ -9,7 +9,7 @@ from pages import run_blocks
 def main() -> None:
     """Run the page."""
     torch.manual_seed(0)
-    names = run_blocks("rl-libraries", {"range(500)": "range(50)"}, section="A loop of your own")
+    names = run_blocks("rl-libraries", {"range(500)": "range(50)"}, section="Your own loop")
     assert (names["advantages"] <= 0.0).all(), "an advantage is what a choice gave away"
     assert names["optimizer"].state, "nothing was learnt"
     assert all(torch.isfinite(weights).all() for weights in names["net"].parameters())

@@ -139,8 +139,8 @@ def test_the_command_offers_what_the_specs_take_with_their_defaults() -> None:
         fields = option_fields(spec_class)
         assert {field.name for field in dataclasses.fields(spec_class)} - {"environment"} <= fields.keys()
         # A reward is paid to trainers, and changes nothing in a dataset; a world is named by --tasks; no call is
-        # forced, and none hangs.
-        offered = fields.keys() - {"reward", "world", "force", "fails_by"}
+        # forced, and none hangs; what is learned is the work order itself, whose goal is the tools that it names.
+        offered = fields.keys() - {"reward", "world", "force", "fails_by", "goal", "once", "any_order"}
         assert offered <= dataset.SOURCES.options.keys() <= defaults.keys()
     assert [spec_class.kind for spec_class in dataset.KINDS.values()] == list(dataset.KINDS)
     assert set(dataset.ONLY_FOR_EPISODES) <= set(dataset.ENVIRONMENT)

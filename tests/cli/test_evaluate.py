@@ -76,7 +76,7 @@ def test_split_takes_tasks_of_that_part_only():
 
 
 def test_ctrl_c_says_what_is_kept_and_the_same_command_goes_on(command, tmp_path, monkeypatch):
-    whole = runner.play_here
+    whole = runner.play_anywhere
 
     def interrupted(*arguments):
         yield from islice(whole(*arguments), 5)
@@ -84,7 +84,7 @@ def test_ctrl_c_says_what_is_kept_and_the_same_command_goes_on(command, tmp_path
 
     out = tmp_path / "results"
     with monkeypatch.context() as patch:
-        patch.setattr(runner, "play_here", interrupted)
+        patch.setattr(runner, "play_anywhere", interrupted)
         stopped = command(*RUN, "--out", out)
     assert stopped.code == 130
     assert stopped.out == ""

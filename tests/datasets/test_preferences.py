@@ -105,7 +105,7 @@ def test_where_nothing_can_succeed_there_is_no_pair():
 
 
 def test_a_margin_within_what_the_optimum_may_be_wrong_by_is_not_used(monkeypatch):
-    law = Law(outage=Outage(begins=0.3, ends=0.3))
+    law = Law(outage=Outage(begins=0.04, ends=0.4))
     source, problem = (
         source_of(prompts=("optimal",), seeds=20, law=law),
         build_problem(default_library(), [READER], law),

@@ -223,7 +223,7 @@ def test_the_same_episode_gives_the_same_bytes_whatever_was_played_before():
 
 
 def test_where_the_optimum_is_a_bound_the_identity_is_exact_and_the_record_says_so(monkeypatch):
-    law, task = Law(outage=Outage(begins=0.3, ends=0.3)), task_of(READER)
+    law, task = Law(outage=Outage(begins=0.05, ends=0.3)), task_of(READER)
     problem = build_problem(default_library(), [READER], law)
     exact, start = solve_reachable(problem), start_state(problem)
     give_little_room(monkeypatch)

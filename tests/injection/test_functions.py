@@ -310,7 +310,7 @@ def test_a_goal_stands_under_a_law_with_parts(fail: Any, tmp_path: Path) -> None
             assert call.ran == (call.passed or is_lost), "what is refused does not run"
             broken = call.tool == "b" and step.get("result") == "failure"
             assert is_lost == (fail == "after" and not (call.passed or refused or broken)), "nor does what is broken"
-        assert record["optimum"] == record["goal"][f"optimum_{fail}"]
+        assert record["optimum"] == record["goal"][f"optimum_failing_{fail}"]
         assert record["optimum_knowledge"] == "observing"
         if any(step["label"] == "ran_again" for step in record["steps"]):
             assert not record["score"]["grade"]["criteria"]["ran_once"]
