@@ -57,6 +57,7 @@ MAX_ENTRIES, MAX_STATES = 2_000_000, 20_000  # of what is solved: a second at mo
 MOST_TOO_LARGE = 2  # lists that are too large, for each wanted, after which the setting is drawn again
 MAX_KEPT_STATES = 4_000  # of what is solved to be asked for other states: a quarter of a second
 MAX_BRACKET_STATES = 20_000  # of what is bounded where it cannot be solved with so many
+FEW_TOO_LARGE = 4  # of lists that are not selected, one for so many wanted: where one is too large, most are
 MAX_GAP = 1e-3  # of values whose bounds are all that is known
 HOME_SHARE = 0.25  # of settings with the library and the turns of tasks that are given, where some are
 MOST_DRAWS = 50  # of a required list; after so many the setting is drawn again
@@ -137,7 +138,7 @@ def random_settings(
                 except ExactLimitError:
                     refused["too large to be solved"] += 1
                     too_large += 1
-                    if too_large > MOST_TOO_LARGE * num_tasks:
+                    if too_large > (MOST_TOO_LARGE * num_tasks if selected else num_tasks // FEW_TOO_LARGE):
                         break
                     continue
             tasks.append(task)
