@@ -80,12 +80,14 @@ def test_who_looks_ahead_to_the_end_plays_the_optimum_of_what_it_considers() -> 
     task = next(task for task in benchmark_tasks() if len(task.required_tools) == 2)
     options = WorkflowOptions(tasks=[task], max_turns=3)
     problem = build_problem(default_library(), task.required_tools, options.failure_model(), options.end_rules())
-    everything = LookAhead(Guessing(), 3, num_choices=300)
+    everything = LookAhead(Guessing(), 3, num_choices=300, margin=0.0)
     optimum = solve(problem).value(start_state(problem))
     assert exact_rates(everything, [task], options=options).low[0] == pytest.approx(optimum, abs=1e-9)
     assert exact_rates(Guessing(), [task], options=options).low[0] < 0.5 * optimum
-    short = exact_rates(LookAhead(Guessing(), 1, num_choices=300), [task], options=options).low[0]
+    short = exact_rates(LookAhead(Guessing(), 1, num_choices=300, margin=0.0), [task], options=options).low[0]
     assert 0.0 < short <= optimum + 1e-12
+    stubborn = exact_rates(LookAhead(Guessing(), 3, num_choices=300, margin=2.0), [task], options=options).low[0]
+    assert stubborn == exact_rates(Guessing(), [task], options=options).low[0], "its own choice stays"
 
 
 def test_how_far_is_looked_is_part_of_a_name() -> None:

@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from resilisim.errors import InvalidInputError
 from resilisim.policies.ppo.states.transition import ActsInStates, Reached, States, Transition, merge_places
 
-MOST_CALLS = 4  # each more takes about six times as long
+MOST_CALLS = 4  # each more takes about three times as long
 NUM_CHOICES = 3  # actions that are tried in a state, the most probable ones
+MARGIN = 0.05  # by how much another action has to be worth more than a policy's own choice: its values err that much
 MEMORY = 2**28  # bytes that the states of a level may take
 
 
@@ -42,14 +43,15 @@ class LookAhead(ActsInStates):
         judge: The policy.
         calls: How deep, 1 to MOST_CALLS.
         num_choices: Actions that are tried in each state.
+        margin: By how much another action has to be worth more than the most probable one.
     """
 
-    def __init__(self, judge: Judge, calls: int, num_choices: int = NUM_CHOICES) -> None:
+    def __init__(self, judge: Judge, calls: int, num_choices: int = NUM_CHOICES, margin: float = MARGIN) -> None:
         if not 1 <= calls <= MOST_CALLS:
             raise InvalidInputError(
                 f"a look-ahead of {calls} calls: expected 1 to {MOST_CALLS}, as in policy:default+2"
             )
-        self._judge, self._calls, self._num_choices = judge, calls, num_choices
+        self._judge, self._calls, self._num_choices, self._margin = judge, calls, num_choices, margin
 
     @property
     def reads_state_alone(self) -> bool:
@@ -57,8 +59,9 @@ class LookAhead(ActsInStates):
         return self._judge.reads_state_alone
 
     def act_in(self, transition: Transition, states: States) -> NDArray[np.int64]:
-        """Return an action for each state, (num_states,): of equals the most probable."""
+        """Return an action for each state, (num_states,): the most probable one unless another is clearly better."""
         actions, worths = self._worths(transition, states, self._calls)
+        worths[:, 0] += self._margin  # of the most probable action
         best: NDArray[np.int64] = actions[np.arange(len(states)), worths.argmax(axis=1)]
         return best
 
