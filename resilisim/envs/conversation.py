@@ -403,6 +403,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
             parameters=self.settings.parameters,
             answers=self.world is not None,
             offers_wait=self.settings.offers_wait,
+            once=self.settings.once,
             finish=self._finish if finish is None else finish,
         )
 
@@ -410,8 +411,6 @@ class ConversationEnv(gymnasium.Env[str, str]):
         """Return how many searches with clauses of its description show every tool of a task, as searches answer here.
 
         Worlds tell their tools, so nothing is said of searches there.
-
-        Episodes of a task follow each other, so the latest answers are remembered.
         """
         if self.world is not None:
             return Searches(None)

@@ -6,7 +6,7 @@ Each type is the baseline, and all but that add one part.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -103,6 +103,7 @@ def render_prompt(
     parameters: ParameterMode = "lenient",
     answers: bool = False,
     offers_wait: bool = False,
+    once: Sequence[str] = (),
     finish: str | None = None,
     templates: PromptTemplates | str | Path | None = None,
 ) -> Prompt:
@@ -123,6 +124,7 @@ def render_prompt(
         parameters: How the parameters of calls are checked.
         answers: Whether an answer is asked for, as in worlds, where calls really do something.
         offers_wait: Whether to say how a turn is let pass, for laws in which that can help.
+        once: Tools that must not run twice, which the limits name: who breaks a rule has to have been told of it.
         finish: How completion is signalled, in words, if not as the protocol has it.
         templates: Templates, or a folder of those that replace packaged ones.
 
@@ -142,7 +144,7 @@ def render_prompt(
         templates = load_templates(templates)
     if finish is None:
         finish = FINISH_FORMS["answer" if answers and protocol == "text" else protocol]
-    rules_shown = (rules or EndRules(), protocol, parameters, answers, offers_wait, finish)
+    rules_shown = (rules or EndRules(), tuple(once), protocol, parameters, answers, offers_wait, finish)
     sheet = _Sheet(templates, task, library if tools_listed else None, *rules_shown)
     if style == "terse":
         check_terse(protocol, parameters, answers)
@@ -222,6 +224,7 @@ class _Sheet:
     task: Task
     listed: ToolLibrary | None  # whose names stand in the prompt; None where tools are searched for
     rules: EndRules
+    once: tuple[str, ...]
     protocol: Calling
     parameters: ParameterMode
     answers: bool
@@ -249,7 +252,7 @@ class _Sheet:
             "expected_output": _render_values(self.task.expected_outputs),
             "finding_tools": "\n\n".join(finding),
             "calling_tools": "\n\n".join(calling),
-            "limits": _render_limits(self.rules, self.task.constraints),
+            "limits": _render_limits(self.rules, self.once, self.task.constraints),
         }
         left_out = [name for name in ("finding_tools", "calling_tools") if not parts[name]]
         return fill("world.md" if self.answers else "baseline.md", self._texts() | parts, left_out)
@@ -289,7 +292,8 @@ class _Sheet:
         failures, loop = self.rules.max_consecutive_failures, self.rules.loop_length
         endings = [f"{failures} failed runs"] if failures else []
         endings += [f"{loop} idle repeats"] if loop else []
-        return messages + (f"; {' or '.join(endings)} in a row end the work." if endings else ".")
+        limits = messages + (f"; {' or '.join(endings)} in a row end the work." if endings else ".")
+        return limits + (f" Must not run twice: {', '.join(self.once)}." if self.once else "")
 
     def _waiting(self, style: str = "") -> str:
         """Return how a turn is let pass; nothing where it cannot be."""
@@ -315,7 +319,7 @@ def _render_values(values: Mapping[str, Any]) -> str:
     return "\n".join(f"- {escape_line(str(name))}: {inline_json(value)}" for name, value in values.items())
 
 
-def _render_limits(rules: EndRules, constraints: Mapping[str, Any]) -> str:
+def _render_limits(rules: EndRules, once: Sequence[str], constraints: Mapping[str, Any]) -> str:
     failures, loop = rules.max_consecutive_failures, rules.loop_length
     lines = [
         f"- You have {rules.max_turns} messages. Each one uses a turn, whatever it holds.",
@@ -326,6 +330,8 @@ def _render_limits(rules: EndRules, constraints: Mapping[str, Any]) -> str:
     if loop:
         lines.append(f"- It also ends when {loop} messages in a row are the same and bring nothing new.")
         lines.append("- Running a tool again that has not succeeded yet always counts as something new.")
+    if once:
+        lines.append(f"- These tools must not run twice, also where no answer came: {', '.join(once)}.")
     if constraints:
         lines.append("- Constraints of the work order: " + inline_json(constraints))
     return "\n".join(lines)

@@ -117,6 +117,23 @@ def test_a_goal_says_what_counts_for_score_values_and_records(messages, goal, wo
     assert compare_records(record, rejudged(record, default_library()), tolerance=0.0) == ("agreeing", None)
 
 
+@pytest.mark.parametrize(
+    ("style", "protocol"),
+    [("full", "text"), ("full", "native"), ("compact", "text"), ("compact", "native"), ("terse", "text")],
+)
+def test_agents_are_told_which_tools_must_not_run_twice(style, protocol):
+    told, untold = (
+        ConversationEnv(EnvironmentSettings(prompt_style=style, protocol=protocol, once=once)).prompt(
+            task_of(READER), "baseline"
+        )
+        for once in ((RELIABLE,), ())
+    )
+    for text, silent in ((told.text, untold.text), (told.work, untold.work)):
+        assert RELIABLE not in silent
+        assert RELIABLE in text
+        assert "must not run twice" in text.lower()
+
+
 def test_worlds_have_goals_of_their_own():
     for name, value in {"goal": "effects", "once": ["search"], "any_order": True}.items():
         with pytest.raises(InvalidInputError, match=f"^{name} is .* in the world 'pages-v1': expected"):
