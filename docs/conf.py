@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from pathlib import Path
+from typing import Any
 
 from docutils import nodes
 from sphinx.application import Sphinx
@@ -62,17 +64,31 @@ html_math_renderer = "mathml"
 html_title = "ResiliSim"
 html_static_path = ["static"]
 html_css_files = ["site.css"]
+html_search_scorer = "extensions/search_scores.js"
 copybutton_prompt_text = r"\$ |>>> |\.\.\. "
 copybutton_prompt_is_regexp = True
 linkcheck_anchors = False
 smartquotes_action = "qe"  # no dashes: texts name options, such as --reset
 
 
+LISTING = re.compile(r'<div class="highlight-(?:console|sh) .*?</pre>', flags=re.DOTALL)
+OPTION = re.compile(r"(?<=[\s\[(>])--?[a-z][\w-]*(?![\w-]*=\")")
+
+
+def keep_options_whole(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: nodes.document) -> None:
+    """Mark the options in commands: a browser that wraps a long line would break them after their hyphens."""
+    if "body" in context:
+        marked = r'<span class="option">\g<0></span>'
+        context["body"] = LISTING.sub(lambda listing: OPTION.sub(marked, listing.group()), context["body"])
+
+
+def leave_decisions_out_of_the_search(app: Sphinx, doctree: nodes.document) -> None:
+    """Who looks for a word wants to know how it is, not why."""
+    if app.env.docname.startswith("decisions"):
+        app.env.metadata[app.env.docname]["nosearch"] = True
+
+
 def setup(app: Sphinx) -> None:
-    """Leave decisions out of the search: who looks for a word wants to know how it is, not why."""
-
-    def hide(app: Sphinx, doctree: nodes.document) -> None:
-        if app.env.docname.startswith("decisions"):
-            app.env.metadata[app.env.docname]["nosearch"] = True
-
-    app.connect("doctree-read", hide)
+    """Register what the pages of this site need beside the extensions."""
+    app.connect("doctree-read", leave_decisions_out_of_the_search)
+    app.connect("html-page-context", keep_options_whole)

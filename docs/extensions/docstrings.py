@@ -14,10 +14,13 @@ from typing import Any
 
 from docutils import nodes
 from sphinx.application import Sphinx
+from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 
 from resilisim.envs.workflow import spaces
 from resilisim.envs.workflow.context import TASK_FEATURES
+
+logger = logging.getLogger(__name__)
 
 
 class Docstring(SphinxDirective):
@@ -101,10 +104,12 @@ def _home(module: Any, name: str) -> str:
     return str(module.__name__)
 
 
+# What Python prints that no signature can hold, and what a reader wants to see there.
 ANNOTATIONS = (
     (re.compile(r"(?:numpy\.)?ndarray\[tuple\[[^\]]*\], (?:numpy\.)?dtype\[[^\]]*\]\]"), "ndarray"),
-    (re.compile(r"Annotated\[(\w+), [^\]]*\]"), r"\1"),
-    (re.compile(r"<factory>"), "..."),
+    (re.compile(r"<(?:built-in )?function (?:[\w<>]+\.)*(\w+)(?: at \w+)?>"), r"\1"),
+    (re.compile(r"<class '(?:\w+\.)*(\w+)'>"), r"\1"),
+    (re.compile(r"<[^<>]+>"), "..."),
 )
 
 
@@ -114,7 +119,26 @@ def readable_annotations(
     """Say of arrays and bounded numbers what they are, not how a type checker writes it; docstrings tell the shapes."""
     for pattern, words in ANNOTATIONS:
         signature, returned = (text and pattern.sub(words, text) for text in (signature, returned))
+    signature, returned = _without_bounds(signature), _without_bounds(returned)
+    try:
+        compile(f"def shown{signature or '()'} -> {returned or None}: ...".replace("~", ""), name, "exec")
+    except SyntaxError:  # the page would show it as it stands, with the module of every name
+        logger.warning("the signature of %s cannot be read: %s -> %s", name, signature, returned)
     return signature, returned
+
+
+def _without_bounds(text: str | None) -> str | None:
+    """Return an annotation with the type alone of each `Annotated[type, ...]`."""
+    while text and (found := re.search(r"~?(?:[\w.]+\.)?Annotated\[", text)):
+        depth, first = 1, 0  # open brackets, and where the type ends
+        for end in range(found.end(), len(text)):
+            depth += {"[": 1, "(": 1, "]": -1, ")": -1}.get(text[end], 0)
+            if text[end] == "," and depth == 1 and not first:
+                first = end
+            if not depth:
+                break
+        text = text[: found.start()] + text[found.end() : first or end] + text[end + 1 :]
+    return text
 
 
 def to_restructured_text(app: Sphinx, what: str, name: str, value: Any, options: Any, lines: list[str]) -> None:
