@@ -9,21 +9,19 @@ from typing import ClassVar
 from resilisim.envs.session import not_repeated
 from resilisim.evaluation.episode.record import EpisodeRecord
 from resilisim.simulator.draws import AFTER, BEFORE, CORRUPTED, KEYED, OK, Draws, Forced, Hidden
-from resilisim.simulator.messages import Message
 from resilisim.simulator.outcomes import (
     RATE_LIMIT_ERROR,
     SERVICE_UNAVAILABLE,
     TIMEOUT,
-    Errors,
     Failure,
-    possible_errors,
+    PendingCall,
+    documented_errors,
 )
-from resilisim.simulator.problem import Problem
 from resilisim.simulator.rulebook.build import weighed_errors
 from resilisim.simulator.rulebook.dynamics import Draw
 from resilisim.simulator.rulebook.rules import CORRUPT, DOWN, FAILURE, LIMITED, SLOW, SUCCESS, is_opened
 from resilisim.simulator.rulebook.runs import shown_result
-from resilisim.simulator.state import TURNS_USED, EpisodeState
+from resilisim.simulator.state import TURNS_USED
 
 _OF_THE_LAW = {LIMITED: RATE_LIMIT_ERROR, DOWN: SERVICE_UNAVAILABLE, SLOW: TIMEOUT}
 
@@ -100,31 +98,21 @@ class _Watched:
         self.hidden = draws.hidden
         self.calls: list[Call] = []
 
-    def draw(
-        self,
-        problem: Problem,
-        state: EpisodeState,
-        tool: int,
-        message: Message,
-        key: tuple[int, int],
-        errors: Errors,
-        unseen: Sequence[int] = (),
-    ) -> tuple[Draw, Failure | None]:
+    def draw(self, call: PendingCall) -> tuple[Draw, Failure | None]:
         """Return what a call brings (`Draws.draw`)."""
-        draw, failure = self._draws.draw(problem, state, tool, message, key, errors, unseen)
-        chances = _chances(problem, state, tool, message)
+        draw, failure = self._draws.draw(call)
+        chances = _chances(call)
         result = failure.code if failure is not None else OK
-        faults = tuple(_faults(problem, state, tool, message, key, errors, chances))
-        attempt, turn = state.executions[tool] + 1, state.counters[TURNS_USED] + 1
+        faults = tuple(_faults(call, chances))
+        name, attempt, turn = call.name, call.executions + 1, call.state.counters[TURNS_USED] + 1
         kind, is_lost = shown_result(draw.result), draw.runs and not draw.passes
-        chance, side = chances.get(kind, 0.0), _sides(problem, state, tool, kind).get(is_lost)
+        chance, side = chances.get(kind, 0.0), _sides(call, kind).get(is_lost)
         if side is not None:
             result, chance = f"{result}/{AFTER if is_lost else BEFORE}", chance * side
         if kind == CORRUPT:  # in the way that was said, if one was
-            said = self._draws.said(problem.library.names[tool], attempt) or ""
+            said = self._draws.said(name, attempt) or ""
             result = said if said.startswith(CORRUPTED) else CORRUPTED
-        can_be_slow = problem.dynamics.numbers.law.latency is not None and chances.get(SUCCESS, 0.0) > 0.0
-        name = problem.library.names[tool]
+        can_be_slow = call.dynamics.numbers.law.latency is not None and chances.get(SUCCESS, 0.0) > 0.0
         self.calls.append(Call(name, attempt, turn, result, kind, chance, is_lost, faults, can_be_slow))
         return draw, failure
 
@@ -133,37 +121,28 @@ class _Watched:
         return self._draws.said(tool, attempt)
 
 
-def _chances(problem: Problem, state: EpisodeState, tool: int, message: Message) -> dict[int, float]:
+def _chances(call: PendingCall) -> dict[int, float]:
     """Return how likely each kind of result is by what an agent can know; of answers, whether they are sound, too."""
     chances: dict[int, float] = {}
-    for chance, draw in problem.dynamics.draws(replace(state, hidden=()), tool, message):
+    for chance, draw in call.dynamics.draws(replace(call.state, hidden=()), call.tool, call.message):
         chances[draw.result] = chances.get(draw.result, 0.0) + chance
-    rules = problem.dynamics.rules
-    if not rules.shows_payload and rules.corrupt_chance[tool] > 0.0 and SUCCESS in chances:
-        chances[CORRUPT] = chances[SUCCESS] * float(rules.corrupt_chance[tool])
+    rules = call.dynamics.rules
+    if not rules.shows_payload and rules.corrupt_chance[call.tool] > 0.0 and SUCCESS in chances:
+        chances[CORRUPT] = chances[SUCCESS] * float(rules.corrupt_chance[call.tool])
         chances[SUCCESS] -= chances[CORRUPT]
     return chances
 
 
-def _faults(
-    problem: Problem,
-    state: EpisodeState,
-    tool: int,
-    message: Message,
-    key: tuple[int, int],
-    errors: Errors,
-    chances: Mapping[int, float],
-) -> Iterable[Fault]:
+def _faults(call: PendingCall, chances: Mapping[int, float]) -> Iterable[Fault]:
     """Yield what a call could bring instead of success; the codes of a kind share its chance by their weights."""
-    name, attempt = problem.library.names[tool], state.executions[tool] + 1
-    for kind, weighed in _codes(problem, state, tool, errors).items():
+    for kind, weighed in _codes(call).items():
         shares = []
         for code, weight in weighed if chances.get(kind, 0.0) > 0.0 else ():
-            draw, _ = Forced({(name, attempt): code}).draw(problem, state, tool, message, key, errors)
+            draw, _ = Forced({(call.name, call.executions + 1): code}).draw(call)
             if shown_result(draw.result) == kind:  # a code that the law has a meaning for stands for that alone
                 shares.append((code, weight))
         total = sum(weight for _, weight in shares)
-        sides = _sides(problem, state, tool, kind)
+        sides = _sides(call, kind)
         for code, weight in shares:
             chance = chances[kind] * weight / total
             for is_lost, side in sides.items():
@@ -172,29 +151,29 @@ def _faults(
                 yield Fault(code, kind, chance)
 
 
-def _sides(problem: Problem, state: EpisodeState, tool: int, kind: int) -> dict[bool, float]:
+def _sides(call: PendingCall, kind: int) -> dict[bool, float]:
     """Return how likely a failure is to come before the run, or after it, where the law lets both happen."""
-    lost = problem.law.lost_answer
-    share = problem.dynamics.rules.lost_share[tool] if kind in (FAILURE, SLOW) and lost is not None else 0.0
+    lost = call.problem.law.lost_answer
+    share = call.dynamics.rules.lost_share[call.tool] if kind in (FAILURE, SLOW) and lost is not None else 0.0
     if not 0.0 < share < 1.0:
         return {}
-    share = problem.dynamics.share_lost(replace(state, hidden=()), tool, kind)
+    share = call.dynamics.share_lost(replace(call.state, hidden=()), call.tool, kind)
     return {False: 1.0 - share, True: share}
 
 
-def _codes(problem: Problem, state: EpisodeState, tool: int, errors: Errors) -> dict[int, list[tuple[str, float]]]:
+def _codes(call: PendingCall) -> dict[int, list[tuple[str, float]]]:
     """Return by kind of result which codes it is shown with, each with its weight."""
-    numbers, described = problem.dynamics.numbers, problem.library[tool]
+    numbers = call.dynamics.numbers
     law = numbers.law
     codes = {kind: [(code, 1.0)] for kind, code in _OF_THE_LAW.items()} | {CORRUPT: [(CORRUPTED, 1.0)]}
     if law.corrupt is not None and law.corrupt.kinds is not None:
         codes[CORRUPT] = [(f"{CORRUPTED}:{kind}", 1.0) for kind in law.corrupt.kinds]
     if law.error_kinds is not None:
-        opened = is_opened(problem.dynamics.rules, state.status)
-        for weighed in weighed_errors(law, described, numbers.facts[tool].is_opener, opened):
+        opened = is_opened(call.dynamics.rules, call.state.status)
+        for weighed in weighed_errors(law, call.described, numbers.facts[call.tool].is_opener, opened):
             codes.setdefault(weighed.result, []).append((weighed.error.code, weighed.weight))
         return codes
-    specs = numbers.documented[tool] if errors == "documented" else possible_errors(described, errors)
+    specs = documented_errors(call)
     weights = [law.error_weight(spec.code) for spec in specs]
     if not sum(weights) > 0.0:
         weights = [1.0] * len(specs)
@@ -215,24 +194,15 @@ class Steady:
     lasting: Mapping[str, tuple[int, str]] = field(default_factory=dict)
     hidden: ClassVar[Hidden] = "drawn"
 
-    def draw(
-        self,
-        problem: Problem,
-        state: EpisodeState,
-        tool: int,
-        message: Message,
-        key: tuple[int, int],
-        errors: Errors,
-        unseen: Sequence[int] = (),
-    ) -> tuple[Draw, Failure | None]:
+    def draw(self, call: PendingCall) -> tuple[Draw, Failure | None]:
         """Return what a call brings (`Draws.draw`)."""
-        name, attempt = problem.library.names[tool], state.executions[tool] + 1
-        result = self.said(name, attempt)
-        if result is None and _chances(problem, state, tool, message).get(SUCCESS, 0.0) > 0.0:
+        attempt = call.executions + 1
+        result = self.said(call.name, attempt)
+        if result is None and _chances(call).get(SUCCESS, 0.0) > 0.0:
             result = OK
         if result is None:
-            return KEYED.draw(problem, state, tool, message, key, errors)
-        return Forced({(name, attempt): result}).draw(problem, state, tool, message, key, errors)
+            return KEYED.draw(call)
+        return Forced({(call.name, attempt): result}).draw(call)
 
     def said(self, tool: str, attempt: int) -> str | None:
         """Return what was said beforehand of a call (`Draws.said`)."""

@@ -13,17 +13,17 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar, Final, Literal, Protocol
 
 from resilisim.errors import InvalidInputError, unknown_name
-from resilisim.seeding import PURPOSE_FAILURE, PURPOSE_SUCCESS
+from resilisim.seeding import PURPOSE_SUCCESS
 from resilisim.simulator.compiled import draw_bits
 from resilisim.simulator.law import CORRUPTIONS, OVERSIZED
-from resilisim.simulator.messages import Message
 from resilisim.simulator.outcomes import (
     RATE_LIMIT_ERROR,
     SERVICE_UNAVAILABLE,
     TIMEOUT,
     Errors,
     Failure,
-    filled,
+    PendingCall,
+    filled_failure,
     possible_errors,
     shown_failure,
 )
@@ -57,7 +57,7 @@ from resilisim.simulator.rulebook.rules import (
     time_limit,
 )
 from resilisim.simulator.rulebook.runs import shown_result
-from resilisim.simulator.state import TURNS_USED, EpisodeState
+from resilisim.simulator.state import TURNS_USED
 from resilisim.tool_library import ErrorSpec, ToolLibrary
 
 Hidden = Literal["drawn", "kept", "open"]
@@ -71,8 +71,8 @@ class Draws(Protocol):
         >>> from resilisim.simulator import Episode, build_problem, execution
         >>> from resilisim.simulator.draws import Keyed
         >>> class Luckless(Keyed):
-        ...     def draw(self, problem, state, tool, message, key, errors, unseen=()):
-        ...         draw, _ = super().draw(problem, state, tool, message, key, errors)
+        ...     def draw(self, call):
+        ...         draw, _ = super().draw(call)
         ...         return draw, None
         >>> problem = build_problem(default_library(), ["network_fetcher"])
         >>> Episode(problem, "task_1", seed=0, draws=Luckless()).apply(execution("network_fetcher")).failure is None
@@ -87,27 +87,8 @@ class Draws(Protocol):
         """
         ...
 
-    def draw(
-        self,
-        problem: Problem,
-        state: EpisodeState,
-        tool: int,
-        message: Message,
-        key: tuple[int, int],
-        errors: Errors,
-        unseen: Sequence[int] = (),
-    ) -> tuple[Draw, Failure | None]:
-        """Return what a call brings, and the failure that is shown, if it is one.
-
-        Args:
-            problem: The task.
-            state: The state in which the call is made.
-            tool: Index of the tool.
-            message: The call; its whole parameters tell inputs apart.
-            key: Luck key of the tool.
-            errors: Which errors failures draw where they have no kinds.
-            unseen: What the state leaves open and has happened here (`Episode.unseen`).
-        """
+    def draw(self, call: PendingCall) -> tuple[Draw, Failure | None]:
+        """Return what a call brings, and the failure that is shown, if it is one."""
         ...
 
     def said(self, tool: str, attempt: int) -> str | None:
@@ -120,17 +101,9 @@ class Keyed:
 
     hidden: ClassVar[Hidden] = "drawn"
 
-    def draw(
-        self,
-        problem: Problem,
-        state: EpisodeState,
-        tool: int,
-        message: Message,
-        key: tuple[int, int],
-        errors: Errors,
-        unseen: Sequence[int] = (),
-    ) -> tuple[Draw, Failure | None]:
+    def draw(self, call: PendingCall) -> tuple[Draw, Failure | None]:
         """Return what luck brings to a call (`Draws.draw`)."""
+        problem, state, tool, message, key, _, _ = call
         dynamics, status, attempt = problem.dynamics, state.status, state.executions[tool]
         rules, numbers = dynamics.rules, dynamics.numbers
         threshold = law_threshold(rules, numbers.tables, status, state.counters, tool)
@@ -154,9 +127,9 @@ class Keyed:
         )
         draw = Draw(result, ticks) if ticks else UNTIMED[result]
         if result != SUCCESS:
-            return draw, shown_failure(problem, state, tool, draw, error, key, errors)
+            return draw, shown_failure(call, draw, error)
         if (not rules.shows_payload and rules.is_validator[tool]) or rules.is_checker[tool]:
-            draw = told_draw(problem, state, tool, draw)
+            draw = _told_draw(call, draw)
         return draw, None
 
     def said(self, tool: str, attempt: int) -> str | None:
@@ -164,9 +137,9 @@ class Keyed:
         return None
 
 
-def told_draw(problem: Problem, state: EpisodeState, tool: int, draw: Draw) -> Draw:
+def _told_draw(call: PendingCall, draw: Draw) -> Draw:
     """Return the draw of a success with what it tells, where that is known."""
-    dynamics = problem.dynamics
+    dynamics, state, tool = call.dynamics, call.state, call.tool
     findings = dynamics.true_findings(state) if dynamics.rules.is_validator[tool] else 0
     return replace(draw, findings=findings, told=dynamics.true_told(state, tool))
 
@@ -269,45 +242,34 @@ class Branch:
             product *= point.options[point.taken][0]
         return product
 
-    def draw(
-        self,
-        problem: Problem,
-        state: EpisodeState,
-        tool: int,
-        message: Message,
-        key: tuple[int, int],
-        errors: Errors,
-        unseen: Sequence[int] = (),
-    ) -> tuple[Draw, Failure | None]:
+    def draw(self, call: PendingCall) -> tuple[Draw, Failure | None]:
         """Return what a call brings (`Draws.draw`).
 
         Raises:
             InvalidInputError: What is given for it cannot happen.
         """
-        options = self._options(problem, state, tool, message, unseen)
+        options = self._options(call)
         taken = 0
         if len(options) > 1:
-            name, attempt = problem.library.names[tool], state.executions[tool] + 1
+            name, attempt = call.name, call.executions + 1
             taken = self._chosen(options, f"call {attempt} of {name}")
-            turn = state.counters[TURNS_USED] + 1
-            hides = (UNANSWERED, UNANSWERED_LATE, *((CORRUPT,) if problem.dynamics.rules.at_unsound >= 0 else ()))
+            turn = call.state.counters[TURNS_USED] + 1
+            hides = (UNANSWERED, UNANSWERED_LATE, *((CORRUPT,) if call.dynamics.rules.at_unsound >= 0 else ()))
             has_unseen = any(draw.result in hides for _, draw in options)
             self.points.append(BranchingPoint(name, attempt, turn, tuple(options), taken, has_unseen))
-        draw = _timed(problem, state, tool, options[taken][1], key)
-        return draw, shown_failure(problem, state, tool, draw, _error(problem, state, tool, draw, key), key, errors)
+        draw = _timed(call, options[taken][1])
+        return draw, shown_failure(call, draw, _error(call, draw))
 
     def said(self, tool: str, attempt: int) -> str | None:
         """Return what was said beforehand of a call (`Draws.said`)."""
         return None
 
-    def _options(
-        self, problem: Problem, state: EpisodeState, tool: int, message: Message, unseen: Sequence[int]
-    ) -> list[tuple[float, Draw]]:
+    def _options(self, call: PendingCall) -> list[tuple[float, Draw]]:
         """Return what a call can bring, given what has run here and what is not sound."""
-        dynamics = problem.dynamics
+        dynamics, state, tool, unseen = call.dynamics, call.state, call.tool, call.unseen
         rules, is_validator = dynamics.rules, dynamics.rules.is_validator[tool]
         if self.as_agents_know or (rules.at_lost < 0 and rules.at_unsound < 0):
-            return _with_all_findings(problem, state, tool, dynamics.draws(state, tool, message))
+            return _with_all_findings(call, dynamics.draws(state, tool, call.message))
         self.tells_unseen_apart = True
         known = dynamics.told_of_runs(state, unseen) if rules.at_lost >= 0 else state
         truth = replace(state, hidden=tuple(unseen))
@@ -320,7 +282,7 @@ class Branch:
             if chance > 0.0:
                 options[draw] = options.get(draw, 0.0) + chance
 
-        for chance, draw in dynamics.draws(known, tool, message):
+        for chance, draw in dynamics.draws(known, tool, call.message):
             if draw.result == SUCCESS:
                 add(chance * (1.0 - corrupt), replace(draw, told=told, findings=findings))
                 add(chance * corrupt, replace(draw, result=CORRUPT, told=told, findings=0))
@@ -342,15 +304,13 @@ class Branch:
         raise InvalidInputError(f"{where} cannot bring {RESULTS[wanted.result]} ({wanted}): expected one of {there}")
 
 
-def _with_all_findings(
-    problem: Problem, state: EpisodeState, tool: int, draws: list[tuple[float, Draw]]
-) -> list[tuple[float, Draw]]:
+def _with_all_findings(call: PendingCall, draws: list[tuple[float, Draw]]) -> list[tuple[float, Draw]]:
     """Return draws with what a validator can find of outputs that are not required: agents are told of them, too."""
-    rules = problem.dynamics.rules
-    if not rules.is_validator[tool] or rules.shows_payload:
+    rules = call.dynamics.rules
+    if not rules.is_validator[call.tool] or rules.shows_payload:
         return draws
     for other in range(rules.num_tools):
-        if rules.place[other] < 0 and state.parts[rules.at_sound + other] == UNCHECKED:
+        if rules.place[other] < 0 and call.state.parts[rules.at_sound + other] == UNCHECKED:
             corrupt = float(rules.corrupt_chance[other])
             draws = [
                 (chance * share, replace(draw, findings=draw.findings | bit << other))
@@ -455,43 +415,33 @@ class Forced:
         """Return what is forced, as `of` reads it."""
         return [f"{tool}#{attempt}={result}" for (tool, attempt), result in self.calls.items()]
 
-    def draw(
-        self,
-        problem: Problem,
-        state: EpisodeState,
-        tool: int,
-        message: Message,
-        key: tuple[int, int],
-        errors: Errors,
-        unseen: Sequence[int] = (),
-    ) -> tuple[Draw, Failure | None]:
+    def draw(self, call: PendingCall) -> tuple[Draw, Failure | None]:
         """Return what a call brings (`Draws.draw`).
 
         Raises:
             InvalidInputError: The tool cannot have the result that is forced.
         """
-        attempt = state.executions[tool]
-        wanted = self.calls.get((problem.library.names[tool], attempt + 1))
+        wanted = self.calls.get((call.name, call.executions + 1))
         if wanted is None:
-            return KEYED.draw(problem, state, tool, message, key, errors)
-        spec = self._spec(problem, tool, wanted, errors)
-        dynamics = problem.dynamics
+            return KEYED.draw(call)
+        spec = self._spec(call.problem, call.tool, wanted, call.errors)
         if spec is None:
-            drawn = told_draw(problem, state, tool, Draw(CORRUPT if wanted.partition(":")[0] == CORRUPTED else SUCCESS))
+            drawn = _told_draw(call, Draw(CORRUPT if wanted.partition(":")[0] == CORRUPTED else SUCCESS))
             if wanted == SLOWEST:
-                drawn = replace(drawn, ticks=_most_ticks(problem, state))
-            return replace(_timed(problem, state, tool, drawn, key), forced=True), None
+                drawn = replace(drawn, ticks=_most_ticks(call))
+            return replace(_timed(call, drawn), forced=True), None
         code, _, side = wanted.partition("/")
-        result = _result_of(problem, tool, code)
+        result = _result_of(call.problem, call.tool, code)
         if result in (FAILURE, SLOW):
-            is_broken = dynamics.rules.at_broken >= 0 and state.hidden and state.hidden[dynamics.rules.at_broken + tool]
-            by_key = not is_broken and is_lost(dynamics.rules, tool, *key, attempt)
+            rules, hidden = call.dynamics.rules, call.state.hidden
+            is_broken = rules.at_broken >= 0 and hidden and hidden[rules.at_broken + call.tool]
+            by_key = not is_broken and is_lost(rules, call.tool, *call.key, call.executions)
             if side == AFTER or (by_key and side != BEFORE):
                 result = UNANSWERED if result == FAILURE else UNANSWERED_LATE
-        draw = replace(_timed(problem, state, tool, Draw(result), key), forced=True)
+        draw = replace(_timed(call, Draw(result)), forced=True)
         if draw.result in (LIMITED, DOWN, SLOW, UNANSWERED_LATE):
-            return draw, shown_failure(problem, state, tool, draw, OTHER_ERROR, key, errors)
-        return draw, Failure(spec.code, filled(spec, draw_bits(*key, attempt, PURPOSE_FAILURE)))
+            return draw, shown_failure(call, draw, OTHER_ERROR)
+        return draw, filled_failure(call, spec)
 
     def said(self, tool: str, attempt: int) -> str | None:
         """Return what was said beforehand of a call (`Draws.said`)."""
@@ -535,32 +485,32 @@ def _result_of(problem: Problem, tool: int, code: str) -> int:
     return FAILURE
 
 
-def _most_ticks(problem: Problem, state: EpisodeState) -> int:
+def _most_ticks(call: PendingCall) -> int:
     """Return how long a success can take at most."""
-    latency = problem.dynamics.numbers.law.latency
-    limit = time_limit(problem.dynamics.rules, state.parts or NOTHING)
+    latency = call.dynamics.numbers.law.latency
+    limit = time_limit(call.dynamics.rules, call.state.parts or NOTHING)
     ticks = [] if latency is None else [duration.ticks for duration in latency.distribution]
     return max((each for each in ticks if limit < 0 or each <= limit), default=0)
 
 
-def _timed(problem: Problem, state: EpisodeState, tool: int, draw: Draw, key: tuple[int, int]) -> Draw:
+def _timed(call: PendingCall, draw: Draw) -> Draw:
     """Return a draw with the time that its call takes by the key, where the draw leaves that open."""
-    rules = problem.dynamics.rules
-    if draw.ticks or draw.result in (LIMITED, DOWN, REFUSED) or problem.dynamics.numbers.law.latency is None:
+    rules = call.dynamics.rules
+    if draw.ticks or draw.result in (LIMITED, DOWN, REFUSED) or call.dynamics.numbers.law.latency is None:
         return draw
-    limit = time_limit(rules, state.parts or NOTHING)
+    limit = time_limit(rules, call.state.parts or NOTHING)
     if draw.result in (SLOW, UNANSWERED_LATE):
         return replace(draw, ticks=limit)
-    ticks = draw_duration(rules, *key, state.executions[tool])
+    ticks = draw_duration(rules, *call.key, call.executions)
     return replace(draw, ticks=ticks if limit < 0 else min(ticks, limit))
 
 
-def _error(problem: Problem, state: EpisodeState, tool: int, draw: Draw, key: tuple[int, int]) -> int:
+def _error(call: PendingCall, draw: Draw) -> int:
     """Return the number of the error that a failure shows by the key, whose draw may have been another one."""
     result = shown_result(draw.result)
     if result not in (FAILURE, INPUT_FAILURE, ACCESS_FAILURE):
         return OTHER_ERROR
-    dynamics, attempt = problem.dynamics, state.executions[tool]
+    dynamics, state, tool, key, attempt = call.dynamics, call.state, call.tool, call.key, call.executions
     rules, numbers = dynamics.rules, dynamics.numbers
     if result == FAILURE:
         threshold = law_threshold(rules, numbers.tables, state.status, state.counters, tool)

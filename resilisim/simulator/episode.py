@@ -12,7 +12,7 @@ from resilisim.simulator.compiled import episode_luck_key, tool_luck_key
 from resilisim.simulator.draws import KEYED, Draws
 from resilisim.simulator.law import TICKS_PER_SECOND
 from resilisim.simulator.messages import Message
-from resilisim.simulator.outcomes import Errors, Failure, PayloadSize, made_up_output
+from resilisim.simulator.outcomes import Errors, Failure, PayloadSize, PendingCall, made_up_output
 from resilisim.simulator.problem import Problem, is_awaiting_closing
 from resilisim.simulator.rulebook.dynamics import Draw
 from resilisim.simulator.rulebook.rules import FAILURE, RESULTS
@@ -167,8 +167,8 @@ class Episode:
             self._refuse()
         if message.kind != "execute" or is_awaiting_closing(problem, state):
             return self._enter(message)
-        tool, key = self._called(message)
-        draw, failure = self._draws.draw(problem, state, tool, message, key, self._errors, self.unseen)
+        call = self._called(message)
+        draw, failure = self._draws.draw(call)
         output: Mapping[str, Any] = {}
         if self._workspace is not None and draw.runs:
             try:
@@ -178,8 +178,8 @@ class Episode:
                     failure = Failure(error.code, error.message, real=True)
                     draw = replace(draw, refused=True)
         elif failure is None:
-            output = made_up_output(problem, state, tool, draw, key, self._payload)
-        return self._enter(message, tool, draw, failure, output if failure is None else None)
+            output = made_up_output(call, draw, self._payload)
+        return self._enter(message, call.tool, draw, failure, output if failure is None else None)
 
     def draw(self, message: Message) -> Event:
         """Let a message happen whose work, if the law lets it through (`Event.success`), is done by the caller.
@@ -194,9 +194,8 @@ class Episode:
             self._refuse()
         if message.kind != "execute" or is_awaiting_closing(self.problem, self.state):
             return self._enter(message)
-        tool, key = self._called(message)
-        draw, failure = self._draws.draw(self.problem, self.state, tool, message, key, self._errors, self.unseen)
-        return self._enter(message, tool, draw, failure)
+        call = self._called(message)
+        return self._enter(message, call.tool, *self._draws.draw(call))
 
     def settle(
         self, event: Event, output: Mapping[str, Any] | None = None, failure: tuple[str, str] | None = None
@@ -242,13 +241,14 @@ class Episode:
         unseen = (0,) * dynamics.rules.num_hidden if is_kept else ()
         return dynamics.start(self._key if hidden == "drawn" else None), unseen
 
-    def _called(self, message: Message) -> tuple[int, tuple[int, int]]:
-        """Return the index of the tool that a message calls, and its luck key."""
+    def _called(self, message: Message) -> PendingCall:
+        """Return the call that a message makes."""
         name = message.tool or ""
         called = self._tools.get(name)
         if called is None:
             called = self._tools[name] = self.problem.library.index(name), tool_luck_key(*self._key, name)
-        return called
+        tool, key = called
+        return PendingCall(self.problem, self.state, tool, message, key, self._errors, self.unseen)
 
     def _enter(
         self,

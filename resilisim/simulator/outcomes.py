@@ -13,6 +13,7 @@ from resilisim.provenance import canonical_json
 from resilisim.seeding import PURPOSE_ERROR_CODE, PURPOSE_FAILURE, PURPOSE_PAYLOAD, UNIFORM_BITS
 from resilisim.simulator.compiled import draw_bits
 from resilisim.simulator.law import TICKS_PER_SECOND, Law
+from resilisim.simulator.messages import Message
 from resilisim.simulator.problem import Problem
 from resilisim.simulator.rulebook.build import weighed_errors
 from resilisim.simulator.rulebook.dynamics import Draw, Dynamics
@@ -67,27 +68,62 @@ class Failure(NamedTuple):
     real: bool = False
 
 
-def shown_failure(
-    problem: Problem, state: EpisodeState, tool: int, draw: Draw, error: int, key: tuple[int, int], errors: Errors
-) -> Failure | None:
-    """Return the failure that an execution shows; None if the law lets it through.
+class PendingCall(NamedTuple):
+    """A call that is made and not drawn yet: all that what it brings depends on.
 
-    Args:
+    Attributes:
         problem: The task.
-        state: The state in which it was made.
+        state: The state in which the call is made.
         tool: Index of the tool.
-        draw: What luck brought to it.
-        error: Number of the error that it shows, OF_DEPENDENCIES, or OTHER_ERROR.
+        message: The call; its whole parameters tell inputs apart.
         key: Luck key of the tool.
         errors: Which errors failures draw where they have no kinds.
+        unseen: What the state leaves open and has happened here (`Episode.unseen`).
+    """
+
+    problem: Problem
+    state: EpisodeState
+    tool: int
+    message: Message
+    key: tuple[int, int]
+    errors: Errors
+    unseen: Sequence[int] = ()
+
+    @property
+    def name(self) -> str:
+        """Name of the tool."""
+        return self.problem.library.names[self.tool]
+
+    @property
+    def described(self) -> Tool:
+        """The tool as its library describes it."""
+        return self.problem.library[self.tool]
+
+    @property
+    def dynamics(self) -> Dynamics:
+        """The law of the problem."""
+        return self.problem.dynamics
+
+    @property
+    def executions(self) -> int:
+        """How often the tool was executed before."""
+        return self.state.executions[self.tool]
+
+
+def shown_failure(call: PendingCall, draw: Draw, error: int) -> Failure | None:
+    """Return the failure that a call shows; None if the law lets it through.
+
+    Args:
+        call: The call.
+        draw: What luck brought to it.
+        error: Number of the error that it shows, OF_DEPENDENCIES, or OTHER_ERROR.
     """
     if error == OF_DEPENDENCIES:
-        return dependency_failure(problem, state, tool)
-    dynamics, described, attempt = problem.dynamics, problem.library[tool], state.executions[tool]
+        return _dependency_failure(call)
+    dynamics, state, tool = call.dynamics, call.state, call.tool
     rules, law, result = dynamics.rules, dynamics.numbers.law, shown_result(draw.result)
     if result == FAILURE and law.error_kinds is None:  # the codes have no meaning
-        specs = dynamics.numbers.documented[tool] if errors == "documented" else possible_errors(described, errors)
-        return Failure(*drawn_error(law, specs, key, attempt))
+        return Failure(*drawn_error(law, documented_errors(call), call.key, call.executions))
     if draw.passes:
         return None
     if draw.result == LIMITED:
@@ -95,12 +131,17 @@ def shown_failure(
     if draw.result == DOWN:
         return Failure(SERVICE_UNAVAILABLE, f"Service unavailable: {dynamics.groups[rules.group[tool]]} is down")
     if draw.result == REFUSED:
-        return _refused(problem, state, tool)
+        return _refused(call)
     if result == SLOW:
         return Failure(TIMEOUT, f"No result within {draw.ticks / TICKS_PER_SECOND:g} seconds")
     is_opener = dynamics.numbers.facts[tool].is_opener
-    spec = weighed_errors(law, described, is_opener, is_opened(rules, state.status))[error].error
-    return Failure(spec.code, filled(spec, draw_bits(*key, attempt, PURPOSE_FAILURE)))
+    spec = weighed_errors(law, call.described, is_opener, is_opened(rules, state.status))[error].error
+    return filled_failure(call, spec)
+
+
+def filled_failure(call: PendingCall, spec: ErrorSpec) -> Failure:
+    """Return the failure that a call shows by an error of its tool."""
+    return Failure(spec.code, _filled(spec, draw_bits(*call.key, call.executions, PURPOSE_FAILURE)))
 
 
 def _limited(dynamics: Dynamics, tool: int, wait: int) -> Failure:
@@ -113,12 +154,12 @@ def _limited(dynamics: Dynamics, tool: int, wait: int) -> Failure:
     return Failure(RATE_LIMIT_ERROR, text)
 
 
-def _refused(problem: Problem, state: EpisodeState, tool: int) -> Failure:
+def _refused(call: PendingCall) -> Failure:
     """Return the failure of a closed tool, or of an input that was refused before."""
-    dynamics, described = problem.dynamics, problem.library[tool]
+    dynamics, described = call.dynamics, call.described
     kinds = dynamics.numbers.law.error_kinds
     assert kinds is not None
-    is_closed = is_refused(dynamics.rules, state.status, state.parts, tool, 0)
+    is_closed = is_refused(dynamics.rules, call.state.status, call.state.parts, call.tool, 0)
     codes = kinds.access_codes if is_closed else kinds.input_codes
     code = next((error.code for error in described.failure_errors if error.code in codes), codes[0])
     if not is_closed:
@@ -136,7 +177,7 @@ def drawn_error(law: Law, specs: Sequence[ErrorSpec], key: tuple[int, int], atte
         spec, bits = specs[bits % len(specs)], bits // len(specs)
     else:
         spec = weighted_choice(specs, weights, draw_bits(*key, attempt, PURPOSE_ERROR_CODE) * 2.0**-UNIFORM_BITS)
-    return spec.code, filled(spec, bits)
+    return spec.code, _filled(spec, bits)
 
 
 def weighted_choice(options: Sequence[T], weights: Sequence[float], uniform: float) -> T:
@@ -149,20 +190,20 @@ def weighted_choice(options: Sequence[T], weights: Sequence[float], uniform: flo
     return options[-1]
 
 
-def dependency_failure(problem: Problem, state: EpisodeState, tool: int) -> Failure:
+def _dependency_failure(call: PendingCall) -> Failure:
     """Return the failure that lists the dependencies of a tool that were not executed or failed."""
-    names, not_executed, failed = problem.library.names, [], []
-    for dependency in problem.dependencies[tool]:
-        if state.status[dependency] == NOT_EXECUTED:
+    names, status, not_executed, failed = call.problem.library.names, call.state.status, [], []
+    for dependency in call.problem.dependencies[call.tool]:
+        if status[dependency] == NOT_EXECUTED:
             not_executed.append(names[dependency])
-        elif state.status[dependency] == FAILED:
+        elif status[dependency] == FAILED:
             failed.append(names[dependency])
     parts = [f"{name} has not been executed" for name in not_executed]
     parts += [f"{name} was executed but failed" for name in failed]
     return Failure(DEPENDENCY_ERROR, f"Unmet dependencies: {'; '.join(parts)}", tuple(not_executed), tuple(failed))
 
 
-def filled(error: ErrorSpec, bits: int) -> str:
+def _filled(error: ErrorSpec, bits: int) -> str:
     """Return the message of an error, its slots filled as the bits say."""
     values = {}
     for slot, options in error.slots.items():
@@ -178,6 +219,13 @@ def possible_errors(tool: Tool, errors: Errors = "documented") -> tuple[ErrorSpe
     return tuple(error for error in tool.failure_errors if error.code in TRANSIENT_CODES) or (_NO_ANSWER,)
 
 
+def documented_errors(call: PendingCall) -> tuple[ErrorSpec, ...]:
+    """Return the errors that a failure of a call is drawn from where they have no kinds."""
+    if call.errors == "documented":
+        return call.dynamics.numbers.documented[call.tool]
+    return possible_errors(call.described, call.errors)
+
+
 def synthesised_output(tool: Tool, key: tuple[int, int], attempt: int, size: PayloadSize) -> dict[str, Any]:
     """Return the documented values of a success, made from its key: a few lines, or verbose above 3,000 tokens."""
     bits = draw_bits(*key, attempt, PURPOSE_PAYLOAD)
@@ -187,12 +235,11 @@ def synthesised_output(tool: Tool, key: tuple[int, int], attempt: int, size: Pay
     return values
 
 
-def made_up_output(
-    problem: Problem, state: EpisodeState, tool: int, draw: Draw, key: tuple[int, int], size: PayloadSize
-) -> dict[str, Any]:
+def made_up_output(call: PendingCall, draw: Draw, size: PayloadSize) -> dict[str, Any]:
     """Return what a tool returns that does no work: documented values, with marks of time, corruption, validation."""
-    dynamics = problem.dynamics
-    law, attempt = dynamics.numbers.law, state.executions[tool]
+    problem, state, tool, _, key, _, _ = call
+    dynamics, attempt = problem.dynamics, state.executions[tool]
+    law = dynamics.numbers.law
     values = synthesised_output(problem.library[tool], key, attempt, size)
     if law.latency is None and law.corrupt is None and not dynamics.rules.is_checker[tool]:
         return values

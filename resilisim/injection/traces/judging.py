@@ -21,15 +21,13 @@ from resilisim.injection.traces.faults import Faults, faults_of
 from resilisim.injection.traces.traced import Trace, TracedCall
 from resilisim.provenance import encode_json_line
 from resilisim.run_folder import write_file_atomically
-from resilisim.simulator import FINISH, Law, LostAnswer, Message, load_law
+from resilisim.simulator import FINISH, Law, LostAnswer, load_law
 from resilisim.simulator.draws import Branch
 from resilisim.simulator.goal import Counts
 from resilisim.simulator.messages import AGENT_ERROR
-from resilisim.simulator.outcomes import RATE_LIMIT_ERROR, Errors, Failure
-from resilisim.simulator.problem import Problem
+from resilisim.simulator.outcomes import RATE_LIMIT_ERROR, Failure, PendingCall
 from resilisim.simulator.rulebook.dynamics import Draw
 from resilisim.simulator.rulebook.rules import LIMITED
-from resilisim.simulator.state import EpisodeState
 from resilisim.tool_library import Tool, ToolLibrary
 from resilisim.tool_library.names import given_name
 
@@ -49,16 +47,7 @@ class Recorded(Branch):
 
     call: TracedCall | None = None
 
-    def draw(
-        self,
-        problem: Problem,
-        state: EpisodeState,
-        tool: int,
-        message: Message,
-        key: tuple[int, int],
-        errors: Errors,
-        unseen: Sequence[int] = (),
-    ) -> tuple[Draw, Failure | None]:
+    def draw(self, pending: PendingCall) -> tuple[Draw, Failure | None]:
         """Return what a call has brought (`Draws.draw`).
 
         Raises:
@@ -66,7 +55,7 @@ class Recorded(Branch):
         """
         assert self.call is not None
         has_passed = self.call.error is None
-        options = self._options(problem, state, tool, message, unseen)
+        options = self._options(pending)
         fitting = [pair for pair in options if pair[1].passes is has_passed]
         if self.call.error == RATE_LIMIT_ERROR:
             fitting = [pair for pair in fitting if pair[1].result == LIMITED] or fitting
@@ -77,8 +66,8 @@ class Recorded(Branch):
         if not fitting:
             became = "answered" if has_passed else f"failed with {self.call.error}"
             raise InvalidInputError(
-                f"a call of {self.call.tool} {became}, which law {problem.law.name!r} says cannot happen: expected "
-                "another --law, or none, so that one is fitted"
+                f"a call of {self.call.tool} {became}, which law {pending.problem.law.name!r} says cannot happen: "
+                "expected another --law, or none, so that one is fitted"
             )
         _, draw = max(fitting, key=lambda pair: pair[0])
         return draw, None if has_passed else Failure(str(self.call.error), self.call.words)
