@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 import typer
 
 from resilisim.bounds import Turns
+from resilisim.cli.output import note
 from resilisim.envs.settings import GOAL_GROUP, Counts
 from resilisim.errors import InvalidInputError
 
@@ -99,3 +100,9 @@ def names_in(text: str | None) -> list[str]:
     """Return names that commas stand between; one that has a comma in it stands in quotes."""
     row = next(csv.reader([text or ""], skipinitialspace=True), [])
     return [name.strip() for name in row if name.strip()]
+
+
+def note_unused(force: Iterable[str]) -> None:
+    """Tell what was forced of calls that nobody has made."""
+    for text in force:
+        note(f"--force {text} changed nothing: that call was never made")

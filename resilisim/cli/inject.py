@@ -27,6 +27,7 @@ from resilisim.cli.goal_options import (
     WaitOption,
     checks_in,
     names_in,
+    note_unused,
 )
 from resilisim.cli.options import JsonFlag, OptionGroup, takes
 from resilisim.cli.output import INCOMPLETE, STOPPED_BY_USER, answer, command_group, console, note, print_json
@@ -216,6 +217,7 @@ def run(
     if result.call.num_already_there:
         there = f"{result.call.num_already_there:,} of {count_of(seeds, 'episode')}"
         note(f"{there} already there; the program is not compared, use a different --out after changing it")
+    note_unused(result.unused_force())
     if result.rows:
         note(f"{count_of(result.num_episodes, 'episode')} in {out}; next: resilisim report {out}")
     if result.call.num_failures:

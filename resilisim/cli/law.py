@@ -11,7 +11,7 @@ import typer
 
 from resilisim.cli import options
 from resilisim.cli.options import output_option
-from resilisim.cli.output import answer, command_group, note, plain, print_json
+from resilisim.cli.output import answer, command_group, plain, print_json, say
 from resilisim.errors import InvalidInputError
 from resilisim.injection.law_fit import PERCENTILES, Failures, fit_law
 from resilisim.run_folder import write_file_atomically
@@ -88,9 +88,11 @@ def check(
                 raise InvalidInputError(f"{error} (the default library; --library FILE or --own-tools)") from None
             raise
     values = {"name": law.name, "parts": list(law.parts), "hash": law.content_hash}
-    note(f"{file} is a law: {', '.join(law.parts) or 'no parts'}; hash {law.content_hash[:12]}")
+    verdict = f"{file} is a law: {', '.join(law.parts) or 'no parts'}; hash {law.content_hash[:12]}"
     if as_json:
         print_json(values)
+    else:
+        say(verdict)
 
 
 @app.command("fit")

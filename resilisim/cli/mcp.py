@@ -146,8 +146,9 @@ def serve(
         return
     address, port = _address(http or "127.0.0.1:0", host)
     token = _token(address)
-    played = serve_http(run, address, port, token, _tell_url(token))
-    note(f"{count_of(played, 'episode')} played" + ("" if out is None else f", in {out}; next: resilisim report {out}"))
+    played, lost = serve_http(run, address, port, token, _tell_url(token))
+    words = f"{count_of(played, 'episode')} played" + (f", {lost:,} lost" if lost else "")
+    note(words + ("" if out is None else f", in {out}; next: resilisim report {out}"))
 
 
 @app.command()

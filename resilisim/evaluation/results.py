@@ -12,6 +12,7 @@ from resilisim.bounds import Workers, checked
 from resilisim.envs.settings import EnvironmentOptions, EnvironmentSettings
 from resilisim.errors import InvalidInputError, shown_value, unknown_name
 from resilisim.evaluation.episode.record import EpisodeRecord
+from resilisim.evaluation.episode.rejudging import unused_force
 from resilisim.evaluation.episode.texts import RecordTexts, opened
 from resilisim.evaluation.run.arguments import TaskSpec
 from resilisim.evaluation.run.contestants import ModelSpec, PolicySpec
@@ -114,6 +115,16 @@ class EvaluationResult:
         # A generator of this object's own: it keeps a temporary folder alive while somebody reads.
         yield from map(opened, read_records(self.directory))
 
+    def unused_force(self) -> list[str]:
+        """Return what was forced of calls that no episode has made, such as "network_fetcher#9=TIMEOUT".
+
+        Raises:
+            StoreError: The folder is gone, or cannot be read.
+        """
+        arguments = self.facts.manifest["arguments"]
+        force = (arguments.get("inject") or arguments.get("environment", {})).get("force", ())
+        return unused_force(force, read_records(self.directory)) if force else []
+
     def table(self) -> Table:
         """Return the summary as a table for the terminal (`rich.print` shows it)."""
         return summary_table(self.rows)
@@ -137,6 +148,7 @@ class EvaluationResult:
             "agent_errors": [asdict(errors) for errors in self.call.agent_errors],
             "results": [row.to_mapping() for row in self.rows],
             "agents": [sums.to_mapping() for sums in self.agents()],
+            "unused_force": self.unused_force(),
         }
 
 

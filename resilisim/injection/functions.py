@@ -54,6 +54,7 @@ from resilisim.injection.injected_episode import CallsEnded, InjectedEpisode
 from resilisim.injection.promises import async_generating, generated, kept, kind_of
 from resilisim.seeding import EVALUATION_SALT
 from resilisim.simulator import FINISH, Law, Message, load_law
+from resilisim.simulator.draws import Forced
 from resilisim.simulator.goal import Counts
 from resilisim.simulator.messages import AGENT_ERROR, STOP
 from resilisim.tool_library import Parameter, Tool, ToolLibrary
@@ -210,11 +211,11 @@ class Injected(NamedFunctions):
         """Return how often each function was called, and what became of it, with the luck of the draws.
 
         `luck` is how many calls more were let through than the law's probabilities say; `luck_spread` is its standard
-        deviation.
+        deviation. `unused_force` is what was forced of calls that were not made.
         """
         with self._shared.lock:
             calls = list(self.calls)
-        return summary_of(calls, self._wrapped)
+        return summary_of(calls, self._wrapped, self.settings.force)
 
     def close(self) -> None:
         """Release the folder; an episode that has not ended has no score, and there are no more calls."""
@@ -518,7 +519,12 @@ def inject(
     return Injected(settings, [functions] if callable(functions) else functions)
 
 
-def summary_of(calls: Sequence[InjectedCall], names: Iterable[str]) -> dict[str, Any]:
+def unused_force(calls: Iterable[InjectedCall], force: Iterable[str]) -> list[str]:
+    """Return what was forced of other calls than some."""
+    return Forced.of(force).unused({(call.tool, call.attempt) for call in calls if call.attempt is not None})
+
+
+def summary_of(calls: Sequence[InjectedCall], names: Iterable[str], force: Iterable[str]) -> dict[str, Any]:
     """Return what became of calls of functions with these names (`Injected.summary`)."""
     drawn = [call.probability for call in calls if call.probability is not None and not call.forced]
     by_tool = {name: Counter(call.outcome for call in calls if call.tool == name) for name in names}
@@ -529,6 +535,7 @@ def summary_of(calls: Sequence[InjectedCall], names: Iterable[str]) -> dict[str,
         },
         "luck": sum(call.passed for call in calls if not call.forced) - sum(drawn),
         "luck_spread": math.sqrt(sum(chance * (1 - chance) for chance in drawn)),
+        "unused_force": unused_force(calls, force),
     }
 
 

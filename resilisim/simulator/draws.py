@@ -8,7 +8,7 @@ key in any case.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Final, Literal, Protocol
 
@@ -414,6 +414,10 @@ class Forced:
     def to_texts(self) -> list[str]:
         """Return what is forced, as `of` reads it."""
         return [f"{tool}#{attempt}={result}" for (tool, attempt), result in self.calls.items()]
+
+    def unused(self, made: Collection[tuple[str, int]]) -> list[str]:
+        """Return what is forced of other calls than those that were made (`calls`), as `of` reads it."""
+        return Forced({call: result for call, result in self.calls.items() if call not in made}).to_texts()
 
     def draw(self, call: PendingCall) -> tuple[Draw, Failure | None]:
         """Return what a call brings (`Draws.draw`).

@@ -163,7 +163,7 @@ def test_a_file_is_checked(command: Command, tmp_path: Path) -> None:
     path.write_text("base: 0.9\nbases: {utility_cache: 0.5}\n")
     done = command("law", "check", path, "--json")
     assert done.json() == {"name": "mine", "parts": [], "hash": load_law(path).content_hash}
-    assert "mine.yaml is a law: no parts; hash" in done.err
+    assert "mine.yaml is a law: no parts; hash" in command("law", "check", path).out
 
 
 def test_a_law_is_fitted_written_checked_and_shown(command: Command, tmp_path: Path) -> None:
@@ -183,7 +183,7 @@ def test_a_law_is_fitted_written_checked_and_shown(command: Command, tmp_path: P
         assert (law.name, law.base, law.bases) == ("mine", 0.8, {"find_a": 0.8, "find_b": 0.8})
         assert law.latency is not None
         assert "--library FILE or --own-tools" in command("law", "check", out).refusal()
-        assert "is a law" in command("law", "check", out, "--own-tools").err
+        assert "is a law" in command("law", "check", out, "--own-tools").out
         assert command("law", "show", out, "--json").json()["errors"] == {"TIMEOUT": 12.0}
     fitted = command("law", "fit", tmp_path, "--json").json()
     assert fitted["law"]["bases"] == {"find_a": 0.8, "find_b": 0.8}
@@ -208,13 +208,13 @@ def test_names_that_a_library_does_not_have_are_refused(
     path = tmp_path / "mine.yaml"
     path.write_text(text)
     assert refusal in command("law", "check", path).refusal()
-    assert "is a law" in command("law", "check", path, "--own-tools").err
+    assert "is a law" in command("law", "check", path, "--own-tools").out
 
 
 def test_a_law_for_the_tools_of_a_world_is_checked_by_its_library(command: Command, tmp_path: Path) -> None:
     path = tmp_path / "apis.yaml"
     path.write_text("bases: {joke_fetcher: 0.5, word_fetcher: 0.7}\n")
-    assert "apis.yaml is a law" in command("law", "check", path, "--tasks", "apis-v1").err
+    assert "apis.yaml is a law" in command("law", "check", path, "--tasks", "apis-v1").out
     assert "unknown tool 'joke_fetcher'" in command("law", "check", path, "--tasks", "records-v1").refusal()
 
 

@@ -321,12 +321,13 @@ def test_a_goal_stands_under_a_law_with_parts(fail: Any, tmp_path: Path) -> None
 
 
 def test_calls_may_be_forced_and_are_no_luck(tmp_path: Path) -> None:
-    force = ["add#1=TIMEOUT", "add#2=ok"]
+    force = ["add#1=TIMEOUT", "add#2=ok", "add#9=ok"]
     with inject([add], law=0.5, required=["add"], turns=3, record=tmp_path, force=force) as tools:
         with pytest.raises(InjectedFailure, match="TIMEOUT"):
             tools["add"](1)
         assert tools["add"](1) == 2
     assert [call.forced for call in tools.calls] == [True, True]
+    assert tools.summary()["unused_force"] == ["add#9=ok"]
     assert tools.summary()["luck"] == 0.0
     assert [step.get("forced", False) for step in tools.record()["steps"]] == [True, True, False]
     assert all(json.loads(line)["forced"] for line in (tmp_path / "calls.jsonl").read_text().splitlines())

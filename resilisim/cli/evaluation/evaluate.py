@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 import typer
 
 from resilisim.bounds import Seed
+from resilisim.cli.goal_options import note_unused
 from resilisim.cli.options import (
     LAW,
     MODEL_PANEL,
@@ -253,12 +254,13 @@ def _how_to_check(models: ModelSettings) -> str:
 
 
 def _tell_what_is_wrong(result: EvaluationResult, out: Path) -> None:
-    """Tell of silent policies, of a limit that was reached, and of episodes that broke.
+    """Tell of silent policies, of what was forced in vain, of a limit that was reached, and of episodes that broke.
 
     Raises:
         typer.Exit: Something was not played.
     """
     call = result.call
+    note_unused(result.unused_force())
     for errors in call.agent_errors:
         are = "is" if errors.num_episodes == 1 else "are"
         note(f"{errors.policy} broke in {count_of(errors.num_episodes, 'episode')}, which {are} lost: {errors.first}")

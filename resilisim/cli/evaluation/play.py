@@ -13,12 +13,14 @@ from rich.console import Console
 
 from resilisim.bounds import Seed
 from resilisim.cli import options
+from resilisim.cli.goal_options import note_unused
 from resilisim.cli.output import console, error_console, plain, print_json
 from resilisim.cli.runs.episode import points_lost, result_of
 from resilisim.envs.conversation import ConversationEnv
 from resilisim.envs.settings import GOAL_NAMES, RULE_NAMES, EnvironmentSettings
 from resilisim.evaluation.episode.play import play_episode
 from resilisim.evaluation.episode.record import EpisodeRecord
+from resilisim.evaluation.episode.rejudging import unused_force
 from resilisim.policies.base import WAIT
 from resilisim.tables.table import Table
 from resilisim.tasks.benchmark import BENCHMARK_VERSION
@@ -99,6 +101,7 @@ def play(
         print_json(record)
     else:
         show_costs(record, out)
+    note_unused(unused_force(environment.force, [record]))
 
 
 class PersonPolicy:

@@ -13,10 +13,11 @@ from rich.console import Console
 from rich.table import Table as Grid
 
 from resilisim.cli import options
+from resilisim.cli.goal_options import note_unused
 from resilisim.cli.output import console, note, plain, print_json
 from resilisim.errors import InvalidInputError
 from resilisim.evaluation.episode.record import EpisodeRecord, FailureRecord, StepRecord, is_failure
-from resilisim.evaluation.episode.rejudging import compare_records
+from resilisim.evaluation.episode.rejudging import compare_records, unused_force
 from resilisim.evaluation.episode.texts import has_agent_texts, newly_told, opened_if_whole, prompt_of, replies_of
 from resilisim.evaluation.run.contestants import ModelSettings
 from resilisim.evaluation.run.replay import find_episode, finished, replay_episode
@@ -120,6 +121,7 @@ def replay(
         _tell_replayed(record, again, full, as_json)
         return
     _print(again, full, as_json)
+    note_unused(unused_force(force or (), [again]))
     if record is None:
         note("the episode reached its end; nothing was written: repeat the run's own command to finish it")
     else:

@@ -156,6 +156,12 @@ def brought(steps: Iterable[StepRecord], library: ToolLibrary, *, only_forced: b
     return Forced(calls)
 
 
+def unused_force(force: Iterable[str], records: Iterable[EpisodeRecord]) -> list[str]:
+    """Return what was forced of calls that none of some episodes has made, such as "network_fetcher#9=TIMEOUT"."""
+    steps = (step for record in records for step in record["steps"] if step.get("forced", False))
+    return Forced.of(force).unused({(step["tool"] or "", step["attempt"] or 0) for step in steps})
+
+
 def _check_weight(record: EpisodeRecord, branch: Branch) -> None:
     """Refuse a record whose branch is not what happened, or whose weight is not its probability."""
     weight, probability = record.get("weight", 1.0), branch.probability / record.get("dice", 1)

@@ -52,6 +52,7 @@ from resilisim.certificates import trusted_certificates
 from resilisim.errors import InfrastructureError, InvalidInputError, ResiliSimError, count_of, one_line
 from resilisim.injection.call import Outcome
 from resilisim.injection.folder import InjectionFolder
+from resilisim.injection.functions import unused_force
 from resilisim.injection.inject_options import InjectionSettings
 from resilisim.integrations.mcp.host import EPISODE_PATH, LOOPBACK, SESSION_PATH, TASK, listening
 from resilisim.integrations.mcp.http_transport import AnsweringTransport
@@ -215,6 +216,8 @@ class ProxyConnection:
         if record is not None:
             figures = f"V* {record['optimum']:.3f}, regret {record['regret']:.3f}, luck {record['luck']:+.3f}"
             lines.insert(0, f"{record['score']['level']}; {figures}")
+        for text in unused_force(self.relay.calls, self._proxied.injection.force):
+            lines.append(f"--force {text} changed nothing: that call was never made")
         return f"seed {self._seed}: {'; '.join(lines)}"
 
     async def _hold(self) -> str | None:

@@ -96,7 +96,7 @@ class Episodes:
         self._choosing = threading.Lock()
         self._handed_out: set[int] = set()  # what is under way or was played without a folder
         self._unwritten: list[tuple[bytes, int]] = []
-        self.num_played = 0
+        self.num_played = self.num_lost = 0
         if self._store is not None:
             try:
                 for index in sorted(self._store.begun()):
@@ -181,6 +181,7 @@ class Episodes:
         if session in self._chosen:
             self._chosen.discard(session)
             self.num_played += how == "finished"
+            self.num_lost += how != "finished"
             return
         index = self._under_way[session]
         if how == "finished":
@@ -194,6 +195,7 @@ class Episodes:
             self._write()
 
     def _lose(self, session: Session, how: str) -> None:
+        self.num_lost += 1
         session.lose(GIVEN_UP[how].format(seconds=self._run.episode_seconds or 0.0))
         record = session.record()
         self._under_way.pop(session, None)
@@ -307,8 +309,8 @@ def on_signals(end: Callable[[], None]) -> None:
 
 def serve_http(
     run: ServedRun, host: str, port: int, token: str | None = None, tell: Callable[[str], None] = lambda url: None
-) -> int:
-    """Serve clients over HTTP until the process is told to stop; return how many episodes were played.
+) -> tuple[int, int]:
+    """Serve clients over HTTP until the process is told to stop; return how many episodes were played, and lost.
 
     Args:
         run: What is served.
@@ -324,7 +326,7 @@ def serve_http(
         raise InvalidInputError(f"other machines can reach {host}: expected a token that clients have to send")
     with contextlib.closing(Episodes(run)) as episodes:
         asyncio.run(_until_stopped(episodes, host, port, token, tell))
-        return episodes.num_played
+        return episodes.num_played, episodes.num_lost
 
 
 async def _until_stopped(

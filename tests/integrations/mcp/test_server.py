@@ -163,7 +163,7 @@ def test_one_that_vanishes_or_never_ends_is_lost_and_its_draws_are_not_handed_ou
                 await said(client, "episode_start", {"seed": 2})
                 hosts.abandon("gone")
                 assert [failure["seed"] for failure in read_failures(tmp_path)] == [0, 1, 2], "before the first reply"
-            assert episodes.num_played == 1
+            assert (episodes.num_played, episodes.num_lost) == (1, 2)
 
     asyncio.run(vanish())
     ended = [(record["seed"], record["ended_by"], record["outcome"]) for record in read_records(tmp_path)]
