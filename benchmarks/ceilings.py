@@ -27,7 +27,8 @@ from resilisim.tasks import Task
 from resilisim.tasks.benchmark import BENCHMARKS, benchmark_tasks
 from resilisim.tasks.composition import task_statistics
 from resilisim.tasks.searches import searches_needed
-from resilisim.tasks.task import TASK_TYPES, split_of
+from resilisim.tasks.split import split_of
+from resilisim.tasks.task import TASK_TYPES
 from resilisim.tool_library import default_library
 
 VERSION, BEFORE = BENCHMARKS

@@ -19,7 +19,7 @@ from resilisim.simulator.exact.plan_following import best_limits
 from resilisim.statistics.estimates import FloatArray
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import benchmark_tasks
-from resilisim.tasks.task import split_of
+from resilisim.tasks.split import split_of
 from resilisim.tool_library import default_library
 from resilisim.workflows import ExactPlanner, Planner
 from resilisim.workflows.plan_value import CostCalculator, follow_steps

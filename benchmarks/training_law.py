@@ -21,7 +21,7 @@ from resilisim.statistics.estimates import clopper_pearson
 from resilisim.tables.numbers import percent
 from resilisim.tables.table import Cell, Table
 from resilisim.tasks.sources import read_tasks
-from resilisim.tasks.task import split_of
+from resilisim.tasks.split import split_of
 from resilisim.tool_library import default_library
 
 EPISODES: Final = 20_000

@@ -21,7 +21,7 @@ from typing import Any, Final, TypeVar, cast
 
 T = TypeVar("T")
 
-MARK: Final = "[secret]"  # stands where a secret stood
+SECRET_MARK: Final = "[secret]"  # stands where a secret stood
 # Shorter ones are the "EMPTY" and "test" that local servers are given: no secrets, and words that anybody may use.
 SHORTEST_SECRET: Final = 12  # below it only a whole word counts
 SHORTEST_KNOWN: Final = 4  # of what somebody has put where a secret belongs
@@ -85,7 +85,7 @@ _HEADER: Final = re.compile(
 _BEARER: Final = re.compile(r"(?i)\b(bearer\s+)((?=[\w.~+/=-]*\d)[\w.~+/=-]{8,}|[\w.~+/=-]{24,})")
 _URL_USER: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]{0,30}://)([^\s/?#\"'<>\\@]{1,400})@")
 
-_VALUE: Final = re.escape(MARK) + r"|\"[^\"\n]{1,4000}\"|'[^'\n]{1,4000}'|[^\s&\"',;)\]}>{<$\\]{1,4000}"
+_VALUE: Final = re.escape(SECRET_MARK) + r"|\"[^\"\n]{1,4000}\"|'[^'\n]{1,4000}'|[^\s&\"',;)\]}>{<$\\]{1,4000}"
 _NAMED: Final = re.compile(
     rf"(?P<name>(?<![\w-])--?[A-Za-z][\w-]{{0,80}})(?P<link>\s+|=)(?P<option>{_VALUE})"
     rf"|(?P<name2>(?<![\w-])[A-Za-z][\w-]{{0,80}})(?P<link2>=)(?P<value>{_VALUE})"
@@ -132,10 +132,10 @@ def without_secrets(text: str) -> str:
     """Return a text without what is a secret beyond doubt; a text that holds none is returned as it is."""
     text = without_known(text, _secrets())
     if any(beginning in text for beginning in _BEGINNINGS):
-        text = _FORM.sub(MARK, text)
-        text = _BEARER.sub(rf"\1{MARK}", _HEADER.sub(rf"\1{MARK}", text))
+        text = _FORM.sub(SECRET_MARK, text)
+        text = _BEARER.sub(rf"\1{SECRET_MARK}", _HEADER.sub(rf"\1{SECRET_MARK}", text))
     if "://" in text and "@" in text:
-        text = _URL_USER.sub(rf"\1{MARK}@", text)
+        text = _URL_USER.sub(rf"\1{SECRET_MARK}@", text)
     return text
 
 
@@ -148,10 +148,10 @@ def _named_away(match: re.Match[str]) -> str:
     name = match["name"] or match["name2"] or match["name3"]
     link = match["link"] or match["link2"] or match["link3"]
     value = match["option"] or match["value"] or match["quoted"]
-    if not is_secret_name(name) or (link.isspace() and value.startswith("-")) or value.strip("\"'") == MARK:
+    if not is_secret_name(name) or (link.isspace() and value.startswith("-")) or value.strip("\"'") == SECRET_MARK:
         return match[0]
     quote = value[0] if value[0] in "\"'" else ""
-    return f"{name}{link}{quote}{MARK}{quote}"
+    return f"{name}{link}{quote}{SECRET_MARK}{quote}"
 
 
 def without_secrets_in(value: T) -> T:
@@ -215,20 +215,20 @@ def without_secret_arguments(arguments: Sequence[str]) -> list[str]:
         if before in _HEADER_OPTIONS or (equals and name in _HEADER_OPTIONS):
             head, colon, words = argument.partition(":")
             keep_secret(words, words.strip().rpartition(" ")[2])
-            shown.append(f"{head}: {MARK}" if colon else MARK)
+            shown.append(f"{head}: {SECRET_MARK}" if colon else SECRET_MARK)
         elif before in _USER_OPTIONS and ":" in argument:
             user, _, password = argument.partition(":")
             keep_secret(password)
-            shown.append(f"{user}:{MARK}")
+            shown.append(f"{user}:{SECRET_MARK}")
         elif before.startswith("-") and "=" not in before and is_secret_name(before) and not argument.startswith("-"):
             keep_secret(argument)
-            shown.append(MARK)
+            shown.append(SECRET_MARK)
         elif equals and value and is_secret_name(name) and "://" not in name:
             keep_secret(value)
-            shown.append(f"{name}={MARK}")
+            shown.append(f"{name}={SECRET_MARK}")
         elif place and _OPAQUE.fullmatch(argument):
             keep_secret(argument)
-            shown.append(MARK)
+            shown.append(SECRET_MARK)
         else:
             shown.append(without_credentials(argument))
     return shown
@@ -310,7 +310,7 @@ def without_known(text: str, secrets: Iterable[str]) -> str:
     is_escaped = bare is not text and _ESCAPES.search(text) is not None
     for secret in sorted(secrets, key=len, reverse=True):  # one may be a part of another
         if secret in bare or is_escaped or not _spells_itself(secret):
-            text = _spellings(secret).sub(MARK, text)
+            text = _spellings(secret).sub(SECRET_MARK, text)
     return text
 
 

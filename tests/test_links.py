@@ -12,7 +12,7 @@ from resilisim.inputs import inside
 from resilisim.policies.llm.templates import _own_templates
 from resilisim.workflows.templating import load_templates
 from resilisim.worlds.pages import hotpotqa_world, loft_world
-from resilisim.worlds.pages.originals import read_pages
+from resilisim.worlds.pages.hotpotqa_and_loft import read_pages
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from resilisim.errors import one_line, shown_value
 from resilisim.evaluation import read_records
 from resilisim.inputs import error_line, shown
 from resilisim.redaction import (
-    MARK,
+    SECRET_MARK,
     fit_to_show,
     is_secret_name,
     json_without_steering,
@@ -57,9 +57,9 @@ def _forget(monkeypatch):
     ],
 )
 def test_keys_of_common_services_are_known_by_their_form(key):
-    assert without_secrets(f"it said {key}.") == f"it said {MARK}."
+    assert without_secrets(f"it said {key}.") == f"it said {SECRET_MARK}."
     text = json.dumps({"said": f"it said {key}"})
-    assert json.loads(without_secrets(text)) == {"said": f"it said {MARK}"}
+    assert json.loads(without_secrets(text)) == {"said": f"it said {SECRET_MARK}"}
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_variables_of_the_environment_are_known(monkeypatch, tmp_path):
     monkeypatch.setenv("MY_SERVICE_TOKEN", "correct-horse")
     monkeypatch.setenv("OTHER_API_KEY", "none")
     monkeypatch.setenv("A_PATH_KEY", str(tmp_path))
-    assert without_secrets("correct-horse none") == f"{MARK} none"
+    assert without_secrets("correct-horse none") == f"{SECRET_MARK} none"
     assert without_secrets(f"in {tmp_path}") == f"in {tmp_path}"
     monkeypatch.delenv("MY_SERVICE_TOKEN")
     assert without_secrets("correct-horse") == "correct-horse"
@@ -99,27 +99,27 @@ def test_variables_of_the_environment_are_known(monkeypatch, tmp_path):
 
 def test_short_secrets_are_taken_out_as_whole_words_only():
     keep_secret("abcd", "no", "", "none")
-    assert without_secrets("abcd, abcde, no, none") == f"{MARK}, abcde, no, none"
+    assert without_secrets("abcd, abcde, no, none") == f"{SECRET_MARK}, abcde, no, none"
 
 
 def test_credentials_of_urls_are_secret_from_then_on():
-    assert without_credentials("http://user:hunter2@host:80/mcp") == f"http://{MARK}@host:80/mcp"
-    assert without_credentials("http://host/?token=xyzzy9&page=2") == f"http://host/?token={MARK}&page=2"
-    assert without_secrets("hunter2 is wrong, xyzzy9 too") == f"{MARK} is wrong, {MARK} too"
+    assert without_credentials("http://user:hunter2@host:80/mcp") == f"http://{SECRET_MARK}@host:80/mcp"
+    assert without_credentials("http://host/?token=xyzzy9&page=2") == f"http://host/?token={SECRET_MARK}&page=2"
+    assert without_secrets("hunter2 is wrong, xyzzy9 too") == f"{SECRET_MARK} is wrong, {SECRET_MARK} too"
     assert without_credentials("http://host/mcp") == "http://host/mcp"
 
 
 @pytest.mark.parametrize(
     ("arguments", "shown"),
     [
-        (["agent", "--api-key", "hunter2", "--fast"], ["agent", "--api-key", MARK, "--fast"]),
-        (["agent", "--api-key=hunter2"], ["agent", f"--api-key={MARK}"]),
-        (["env", "MY_TOKEN=hunter2", "agent"], ["env", f"MY_TOKEN={MARK}", "agent"]),
-        (["agent", "-H", "X-Key: hunter2"], ["agent", "-H", f"X-Key: {MARK}"]),
-        (["curl", "-u", "me:hunter2"], ["curl", "-u", f"me:{MARK}"]),
-        (["agent", "http://me:hunter2@host"], ["agent", f"http://{MARK}@host"]),
-        (["agent", "0123456789abcdef0123456789abcdef"], ["agent", MARK]),
-        (["agent", "sk-0123456789abcdef"], ["agent", MARK]),
+        (["agent", "--api-key", "hunter2", "--fast"], ["agent", "--api-key", SECRET_MARK, "--fast"]),
+        (["agent", "--api-key=hunter2"], ["agent", f"--api-key={SECRET_MARK}"]),
+        (["env", "MY_TOKEN=hunter2", "agent"], ["env", f"MY_TOKEN={SECRET_MARK}", "agent"]),
+        (["agent", "-H", "X-Key: hunter2"], ["agent", "-H", f"X-Key: {SECRET_MARK}"]),
+        (["curl", "-u", "me:hunter2"], ["curl", "-u", f"me:{SECRET_MARK}"]),
+        (["agent", "http://me:hunter2@host"], ["agent", f"http://{SECRET_MARK}@host"]),
+        (["agent", "0123456789abcdef0123456789abcdef"], ["agent", SECRET_MARK]),
+        (["agent", "sk-0123456789abcdef"], ["agent", SECRET_MARK]),
         (
             ["agent", "--max-tokens", "64", "--key-file", "x.pem"],
             ["agent", "--max-tokens", "64", "--key-file", "x.pem"],
@@ -128,14 +128,14 @@ def test_credentials_of_urls_are_secret_from_then_on():
 )
 def test_arguments_of_programs(arguments, shown):
     assert without_secret_arguments(arguments) == shown
-    if MARK in " ".join(shown) and "hunter2" in " ".join(arguments):
-        assert without_secrets("hunter2") == MARK  # an agent that says it in its last words, say
+    if SECRET_MARK in " ".join(shown) and "hunter2" in " ".join(arguments):
+        assert without_secrets("hunter2") == SECRET_MARK  # an agent that says it in its last words, say
 
 
 def test_values_keep_their_form():
     keep_secret("correct-horse")
     value = {"correct-horse": [1, None, {"text": "a correct-horse", "n": 2.5}], "other": "x"}
-    assert without_secrets_in(value) == {MARK: [1, None, {"text": f"a {MARK}", "n": 2.5}], "other": "x"}
+    assert without_secrets_in(value) == {SECRET_MARK: [1, None, {"text": f"a {SECRET_MARK}", "n": 2.5}], "other": "x"}
     nothing = {"a": ["b"]}
     assert without_secrets_in(nothing) is nothing
 
@@ -145,7 +145,7 @@ def test_a_secret_is_found_however_json_escapes_it(around, secret):
     keep_secret(secret)
     text = f"{around} {secret} {around}"
     for _ in range(3):
-        assert MARK in without_secrets(text)
+        assert SECRET_MARK in without_secrets(text)
         text = json.dumps(text)
 
 
@@ -185,9 +185,11 @@ def test_lines_and_manifests_hold_no_secret(tmp_path):
     with JsonLinesWriter(tmp_path / "lines.jsonl") as writer:
         writer.write({"said": "a correct-horse"})
         writer.write_encoded(b'{"said":"c\\u006frrect-horse"}\n{"other":1}\n')
-    assert (tmp_path / "lines.jsonl").read_text() == f'{{"said":"a {MARK}"}}\n{{"said":"{MARK}"}}\n{{"other":1}}\n'
+    assert (
+        tmp_path / "lines.jsonl"
+    ).read_text() == f'{{"said":"a {SECRET_MARK}"}}\n{{"said":"{SECRET_MARK}"}}\n{{"other":1}}\n'
     manifest = run_manifest({"url": "http://me:pw@host", "name": "correct-horse"})
-    assert manifest["arguments"] == {"url": f"http://{MARK}@host", "name": MARK}
+    assert manifest["arguments"] == {"url": f"http://{SECRET_MARK}@host", "name": SECRET_MARK}
 
 
 def test_a_key_of_an_agent_stands_nowhere(tmp_path, capfd):
@@ -209,7 +211,7 @@ def test_a_key_of_an_agent_stands_nowhere(tmp_path, capfd):
     for place in (written, shown, page, texts, captured.out, captured.err):
         assert "hunter2hunter2" not in place
         assert "\x1b[31m" not in place
-    assert MARK in written
+    assert SECRET_MARK in written
 
 
 def test_a_bug_is_told_without_steering():

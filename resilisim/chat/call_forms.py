@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from resilisim.chat.call_readers import (
     DSML,
-    MOST_CALLS,
+    MOST_CALLS_IN_TEXT,
     SPACE,
     Reader,
     json_calls,
@@ -145,7 +145,7 @@ def find_form(name: str) -> CallForm:
 def _read_on(form: CallForm, text: str, position: int) -> tuple[list[WrittenCall], int]:
     """Read the calls behind a mark, and those behind further marks of the form that follow at once."""
     calls, end = form.read(text, position)
-    while len(calls) < MOST_CALLS:
+    while len(calls) < MOST_CALLS_IN_TEXT:
         space = SPACE.match(text, end)
         mark = _MARKS.match(text, end if space is None else space.end())
         if mark is None or _MARKED[int(str(mark.lastgroup)[1:])] is not form:

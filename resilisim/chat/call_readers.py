@@ -12,7 +12,7 @@ from resilisim.chat.unwrapping import Words, WrittenCall, calls_of_value
 
 Reader = Callable[[str, int], tuple[list[WrittenCall], int]]  # text, where the mark ends -> calls, where they end
 
-MOST_CALLS: Final = 256  # of a text that are read
+MOST_CALLS_IN_TEXT: Final = 256  # of a text that are read
 
 SPACE = re.compile(r"\s*")
 _PYTHON_NAME = re.compile(r"\s*([A-Za-z_][\w.]{0,199})\s?\(")
@@ -35,7 +35,7 @@ def json_calls(closing: str = "") -> Reader:
         calls: list[WrittenCall] = []
         fence = _FENCE.match(text, position)
         end = position if fence is None else fence.end()
-        while len(calls) < MOST_CALLS:
+        while len(calls) < MOST_CALLS_IN_TEXT:
             start = _skip(text, end, _BETWEEN if calls else SPACE)
             if text[start : start + 1] not in ("{", "["):
                 break
@@ -87,7 +87,7 @@ def name_and_object(opening: str, between: str, closing: str, name: Callable[[st
     def read(text: str, position: int) -> tuple[list[WrittenCall], int]:
         calls: list[WrittenCall] = []
         end = position
-        while len(calls) < MOST_CALLS:
+        while len(calls) < MOST_CALLS_IN_TEXT:
             named = call.match(text, end)
             if named is None or (calls and (again is None or again.match(text, end) is None)):
                 break
@@ -155,7 +155,7 @@ def read_invoke(text: str, position: int) -> tuple[list[WrittenCall], int]:
     """Read `"NAME">`, behind `<invoke name=`, and parameters in tags of their own; more of them may follow."""
     calls: list[WrittenCall] = []
     end = position
-    while len(calls) < MOST_CALLS:
+    while len(calls) < MOST_CALLS_IN_TEXT:
         closed = text.find(">", end, end + 202)
         name = text[end:closed].strip().strip("\"'") if closed >= 0 else ""
         if not name:
@@ -200,7 +200,7 @@ def python_calls(closing: str = "") -> Reader:
         is_list = text.startswith("[", start)
         calls: list[WrittenCall] = []
         end = start + 1 if is_list else start
-        while len(calls) < MOST_CALLS:
+        while len(calls) < MOST_CALLS_IN_TEXT:
             named = _PYTHON_NAME.match(text, _skip(text, end, _BETWEEN) if calls else end)
             if named is None:
                 break

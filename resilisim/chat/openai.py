@@ -45,7 +45,7 @@ from resilisim.chat.types import (
 )
 from resilisim.errors import InvalidInputError, import_extra, one_line
 from resilisim.provenance import content_hash, without_surrogates
-from resilisim.redaction import MARK, SHORTEST_SECRET, keep_secret, without_known
+from resilisim.redaction import SECRET_MARK, SHORTEST_SECRET, keep_secret, without_known
 from resilisim.seeding import Draws
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class Endpoint:
 
     def excerpt(self, text: str, length: int = 200) -> str:
         """Return the beginning of an endpoint's own words on one line, without anything that looks like a key."""
-        line = _KEY_LIKE.sub(MARK, self.without_key(" ".join(text.split())))
+        line = _KEY_LIKE.sub(SECRET_MARK, self.without_key(" ".join(text.split())))
         return one_line(without_surrogates(line), length)
 
 

@@ -27,7 +27,7 @@ from resilisim.worlds.apis import Address, ApiClient, Twin, TwinLaw, find_api
 from resilisim.worlds.apis.api import PublicApi, public_apis
 from resilisim.worlds.apis.api_client import ApiCall, PerHost, reached
 from resilisim.worlds.apis.assessment import PERCENTILES, Assessment, assess
-from resilisim.worlds.apis.twin import CALLS, FAILURES, SUCCESSES
+from resilisim.worlds.apis.twin import PUBLISHED_CALLS, PUBLISHED_FAILURES, SUCCESSES
 
 LAW_NAME = "law.json"
 TWIN_PANEL = "Twin"
@@ -190,7 +190,7 @@ def _reliability_table(assessment: Assessment, law: TwinLaw | None) -> Any:
 
 def _error_table(assessment: Assessment) -> Any:
     failures = sum(assessment.errors.values())
-    published = CALLS - SUCCESSES
+    published = PUBLISHED_CALLS - SUCCESSES
     rows = [
         [
             code,
@@ -198,7 +198,7 @@ def _error_table(assessment: Assessment) -> Any:
             assessment.errors.get(code, 0) / failures if failures else None,
             f"{count} ({count / published:.1%})",
         ]
-        for code, count in FAILURES.items()
+        for code, count in PUBLISHED_FAILURES.items()
     ]
     return Table.of_values("Failures", ["error", "count", "share", "ResiliBench, table 16"], rows, digits=3)
 

@@ -50,7 +50,7 @@ KINDS: Mapping[str, Any] = {"prompts": PromptSpec, "conversations": Conversation
 ENVIRONMENT = (
     *["planner", "protocol", "tools", "parameters", "prompt_style", "search_detail", "payload", "errors", "salt"],
     *RULE_NAMES,
-    *options.LAW,
+    *options.LAW_OPTIONS,
     "embedding_model",
 )
 SOURCES = options.OptionGroup(

@@ -38,7 +38,7 @@ from resilisim.evaluation.run.runner import RunInterrupted
 from resilisim.evaluation.run.store import FAILURES_NAME
 from resilisim.exploration import Case, explore_program
 from resilisim.exploration.exploring import ExplorationLimits
-from resilisim.exploration.losing_patterns import AdversaryLimits
+from resilisim.exploration.failures.adversary import AdversaryLimits
 from resilisim.injection import run_program
 from resilisim.inputs import import_attribute
 from resilisim.integrations.mcp.server_functions import ServerFunctions, read_configuration

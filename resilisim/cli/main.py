@@ -69,11 +69,11 @@ RUNS = {
         ),
     ),
     "leaderboard": (
-        "runs.compare:leaderboard",
+        "runs.leaderboard:leaderboard",
         "Rank the policies of runs by luck-adjusted success, and say which ranks the noise leaves open.",
     ),
     "power": (
-        "runs.compare:power",
+        "runs.power:power",
         "Work out how many episodes (tasks x seeds) a comparison needs, by each method.",
     ),
     "profile": (

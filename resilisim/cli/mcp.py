@@ -50,7 +50,7 @@ TOKEN_VARIABLE = "RESILISIM_TOKEN"
 SERVED = (
     *RULE_NAMES,
     *GOAL_NAMES,
-    *options.LAW,
+    *options.LAW_OPTIONS,
     "force",
     "fails_by",
     "planner",

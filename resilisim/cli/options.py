@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, get_type_hints
 import typer
 
 from resilisim.bounds import Count, Workers
-from resilisim.envs.settings import ENVIRONMENT_GROUP, EnvironmentSettings
+from resilisim.envs.settings import CONSTANTS, ENVIRONMENT_GROUP, EnvironmentSettings
 from resilisim.errors import InvalidInputError, unknown_name
 from resilisim.evaluation.run.arguments import in_world, library_in
 from resilisim.options import OUTPUT_GROUP, OptionField, options_of
@@ -21,7 +21,7 @@ from resilisim.tasks import Task
 from resilisim.tasks.benchmark import BENCHMARK_VERSION
 from resilisim.tasks.benchmark import find_task as find_benchmark_task
 from resilisim.tasks.sources import benchmark_part, read_tasks, sample_tasks
-from resilisim.tasks.task import SPLITS, split_of
+from resilisim.tasks.split import SPLITS, split_of
 from resilisim.tool_library import ToolLibrary, default_library, load_library
 from resilisim.worlds.base import names_world
 
@@ -225,7 +225,7 @@ def _read(field: OptionField, value: Any) -> Any:
     return str(value) if isinstance(value, Path) else value
 
 
-LAW = ("law", "base", "not_executed", "failed", "history")
+LAW_OPTIONS = ("law", *CONSTANTS)
 TOOL_SEARCH = ("search", "embedding_model")
 
 

@@ -53,7 +53,7 @@ app = command_group()
 @options.takes(
     spec=options.OptionGroup(
         PromptSpec,
-        ["types", "flaws", "severities", "methods", *PLANS, *RULE_NAMES, *options.LAW, *options.TOOL_SEARCH],
+        ["types", "flaws", "severities", "methods", *PLANS, *RULE_NAMES, *options.LAW_OPTIONS, *options.TOOL_SEARCH],
         changed=CHANGED,
     )
 )

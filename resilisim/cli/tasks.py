@@ -35,7 +35,8 @@ from resilisim.tasks.enhancement.enhancer import (
 from resilisim.tasks.enhancement.modes import DesignMode, RewriteMode, templates_hash
 from resilisim.tasks.generation import generate_tasks, write_tasks
 from resilisim.tasks.sources import read_tasks
-from resilisim.tasks.task import COMPLEXITIES, SPLITS, split_of
+from resilisim.tasks.split import SPLITS, split_of
+from resilisim.tasks.task import COMPLEXITIES
 
 app = command_group()
 app.add_typer(prompts.app, name="prompts", help="Make prompts of four types from tasks, and look at them.")

@@ -24,8 +24,8 @@ from resilisim.envs.settings import GOAL_GROUP
 from resilisim.errors import InvalidInputError, count_of
 from resilisim.evaluation.run.progress import Progressing
 from resilisim.injection.traces.faults import FAULT_WORDS, Faults
-from resilisim.injection.traces.judging import record_traces
 from resilisim.injection.traces.reading import read_traces, trace_files
+from resilisim.injection.traces.recording import record_traces
 from resilisim.tables.table import Table
 
 _MOST_EPISODES = 5  # whose calls lost most that are named

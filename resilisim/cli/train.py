@@ -20,7 +20,7 @@ from resilisim.cli.output import CommandLine
 from resilisim.envs.settings import BENCHMARK_LAW
 from resilisim.errors import InvalidInputError, MissingExtraError, install_line, unknown_name
 from resilisim.evaluation.run.progress import LINE_SECONDS, Progressing
-from resilisim.evaluation.trained import ANY, EPISODES, PLAIN, measure_generality, measure_policy
+from resilisim.evaluation.trained import ANY_PART, EPISODES, PLAIN, measure_generality, measure_policy
 from resilisim.options import option
 from resilisim.reporting.learning import CURVE_FILE, write_learning_curve
 from resilisim.simulator.law import TASK_PARTS
@@ -182,8 +182,8 @@ def evaluate(
         list[str] | None,
         typer.Option(
             "--part",
-            help=f"Part of the law of random libraries, {PLAIN}, or {ANY}: as drawn; repeatable.",
-            show_default=ANY,
+            help=f"Part of the law of random libraries, {PLAIN}, or {ANY_PART}: as drawn; repeatable.",
+            show_default=ANY_PART,
         ),
     ] = None,
     library: options.LibraryOption = None,
@@ -205,7 +205,7 @@ def evaluate(
                     f"option {name}: random libraries bring their own: leave out {name} or --random-tools"
                 )
         _evaluate_generality(
-            *(checkpoint, random_tools, parts or [ANY], random_libraries or LIBRARIES),
+            *(checkpoint, random_tools, parts or [ANY_PART], random_libraries or LIBRARIES),
             *(_tasks_of_library(tasks), episodes, as_json),
         )
         return
@@ -247,8 +247,8 @@ def _evaluate_generality(
     checkpoint: str, sizes: list[int], parts: list[str], libraries: int, tasks: int, episodes: int | None, as_json: bool
 ) -> None:
     for part in parts:
-        if part not in (PLAIN, ANY, *TASK_PARTS):
-            raise unknown_name("part", part, (PLAIN, ANY, *TASK_PARTS), "option --part")
+        if part not in (PLAIN, ANY_PART, *TASK_PARTS):
+            raise unknown_name("part", part, (PLAIN, ANY_PART, *TASK_PARTS), "option --part")
     started = time.perf_counter()
     measured = measure_generality(checkpoint, sizes, parts, libraries, tasks, episodes, Progressing)
     if as_json:

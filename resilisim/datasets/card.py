@@ -24,7 +24,8 @@ from resilisim.evaluation.episode.record import LOSS_LABELS
 from resilisim.provenance import encode_json
 from resilisim.tables.markdown import markdown_lines
 from resilisim.tables.table import Cell, Table
-from resilisim.tasks.task import SPLITS, Task, split_of_task
+from resilisim.tasks.split import SPLITS, split_of_task
+from resilisim.tasks.task import Task
 
 # Finding out what the prompt does not say has a price, and a message that obeys its prompt is not held against anybody.
 _NO_MISTAKES: Final = ("information", "obeyed_flaw")

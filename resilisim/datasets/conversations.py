@@ -31,7 +31,7 @@ from resilisim.policies.registry import make_policy
 from resilisim.seeding import Draws
 from resilisim.simulator import Message
 from resilisim.tasks import Task
-from resilisim.tasks.task import split_of_task
+from resilisim.tasks.split import split_of_task
 from resilisim.tasks.wording import Searcher
 from resilisim.tool_library import ToolLibrary
 

@@ -32,7 +32,8 @@ from resilisim.run_folder import (
     write_file_atomically,
 )
 from resilisim.tasks.benchmark import benchmark_identity
-from resilisim.tasks.task import SPLITS, Split, Task, split_of_task
+from resilisim.tasks.split import SPLITS, Split, split_of_task
+from resilisim.tasks.task import Task
 from resilisim.tool_library.library import ToolLibrary
 
 Format: TypeAlias = Literal["jsonl", "parquet"]

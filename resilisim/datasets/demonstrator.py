@@ -17,9 +17,9 @@ from resilisim.datasets.rollout import Stage
 from resilisim.envs.feedback import shown_parameters
 from resilisim.envs.reply import Info
 from resilisim.policies.base import (
-    FINISH,
+    FINISH_TEXT,
     OUT_OF_TURNS,
-    WAIT,
+    WAIT_TEXT,
     call_message,
     info_message,
     search_message,
@@ -158,9 +158,9 @@ class Demonstrator:
             self._asking = search_message(best.query or "")
             return self._asking
         if best.kind == "wait":
-            return WAIT
+            return WAIT_TEXT
         if best.kind != "execute" or best.tool is None:
-            return FINISH
+            return FINISH_TEXT
         self._asking = self._look_up(best.tool, problem) if self._searches else None
         return self._asking or self._call(best.tool, problem, state)
 

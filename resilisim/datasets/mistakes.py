@@ -12,7 +12,7 @@ from resilisim.datasets.rollout import Stage
 from resilisim.envs.reply import Info
 from resilisim.evaluation.episode.attribution import has_sound_plan, loss_label
 from resilisim.evaluation.episode.record import REGRET_TOLERANCE
-from resilisim.policies.base import FINISH, call_message, search_message
+from resilisim.policies.base import FINISH_TEXT, call_message, search_message
 from resilisim.seeding import Draws
 from resilisim.simulator import Message, Problem
 from resilisim.simulator.exact import solve
@@ -51,7 +51,7 @@ def mistaken_texts(
     passes to a tool.
     """
     if not is_done(problem, state):
-        yield FINISH
+        yield FINISH_TEXT
     if said.kind != "execute" or said.tool is None:
         return
     tool, parameters = stage.library[said.tool], parameters_of(said.tool)

@@ -23,7 +23,7 @@ from resilisim.datasets.world_pairs import Call, ReferencePairs, calls_of
 from resilisim.envs.session import Session
 from resilisim.options import option
 from resilisim.tasks import Task
-from resilisim.tasks.task import split_of_task
+from resilisim.tasks.split import split_of_task
 from resilisim.tasks.wording import Searcher
 from resilisim.tool_library import ToolLibrary
 from resilisim.worlds.base import load_world

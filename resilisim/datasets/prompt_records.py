@@ -13,16 +13,16 @@ from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import InvalidInputError, unknown_name
 from resilisim.options import OUTPUT_GROUP, check_options, option
 from resilisim.tasks import Task
-from resilisim.tasks.task import split_of_task
+from resilisim.tasks.split import split_of_task
 from resilisim.tool_library import ToolLibrary
 from resilisim.workflows import Planner, Workflow
+from resilisim.workflows.argument_references import texts_of
 from resilisim.workflows.flaws import FLAW_TYPES, SEVERITIES, FlawedWorkflow, Perturber
 from resilisim.workflows.flaws.flaw import DEFAULT_SEVERITY, STRESSORS, FlawRefusal, tool_similarity
 from resilisim.workflows.flaws.perturber import Program
 from resilisim.workflows.plan_value import CostCalculator, PlanCosts, program_costs
 from resilisim.workflows.planner import ReferencePlanner, no_similar_tools, resolve_planner, similar_by_retrieval
 from resilisim.workflows.prompts import PROMPT_TYPES, PlanFormat, Prompt, check_style, render_prompt
-from resilisim.workflows.references import texts_of
 from resilisim.workflows.steps import semantic_match_by_retrieval
 from resilisim.workflows.templating import load_templates
 

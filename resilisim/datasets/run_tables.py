@@ -28,7 +28,6 @@ from resilisim.datasets.schema import (
 from resilisim.errors import InvalidInputError, StoreError, unknown_name
 from resilisim.evaluation.episode.record import LAW_LABELS, LOSS_LABELS, EpisodeRecord, FailureRecord
 from resilisim.evaluation.episode.texts import opened_if_whole, spoken_texts
-from resilisim.evaluation.results import EvaluationResult
 from resilisim.evaluation.run.store import (
     EPISODES_NAME,
     FAILURES_NAME,
@@ -37,6 +36,7 @@ from resilisim.evaluation.run.store import (
     read_manifest,
     read_own_records,
 )
+from resilisim.evaluation.run_results import EvaluationResult
 from resilisim.provenance import describe_os_error, encode_json
 
 KEYS: Final = shipped_columns("keys")

@@ -113,9 +113,11 @@ class LawOptions:
     )
 
 
+CONSTANTS = ("base", "not_executed", "failed", "history")  # as `simulator.law` has them, which loads more
+
+
 BENCHMARK_LAW = "benchmark"
 TRAINING_LAW = "training"  # of Workflow-v0
-CONSTANTS = ("base", "not_executed", "failed", "history")
 
 
 def settle_law(options: Any) -> Law:

@@ -16,7 +16,7 @@ from resilisim.chat import ChatMessage, ChatModel, ChatRequest, ContextOverflowE
 from resilisim.errors import InvalidInputError
 from resilisim.evaluation.episode.record import EpisodeRecord
 from resilisim.evaluation.run.store import read_manifest, read_own_records
-from resilisim.policies.llm.reading import visible
+from resilisim.policies.llm.reply_reading import visible
 from resilisim.policies.llm.templates import NO_EXAMPLES, PromptTexts, load_prompts, packaged_prompts
 from resilisim.provenance import without_surrogates
 from resilisim.tasks import Task

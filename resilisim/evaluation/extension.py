@@ -15,22 +15,22 @@ from typing import Any, Final, TypeAlias
 from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import InvalidInputError, unknown_name
 from resilisim.evaluation.episode.record import EpisodeRecord
-from resilisim.evaluation.results import EvaluationResult, play_plan
 from resilisim.evaluation.run.contestants import ModelSettings
 from resilisim.evaluation.run.limits import RunLimits
 from resilisim.evaluation.run.plan import RunPlan, library_of_run
 from resilisim.evaluation.run.player import Players
 from resilisim.evaluation.run.store import read_manifest, read_records
+from resilisim.evaluation.run_results import EvaluationResult, play_plan
 from resilisim.policies.registry import with_changed
 from resilisim.provenance import content_hash
-from resilisim.redaction import MARK
+from resilisim.redaction import SECRET_MARK
 from resilisim.statistics import Estimate
 from resilisim.statistics.estimates import clustered_mean, clustered_proportion
 from resilisim.tables.table import Table
 from resilisim.tasks import Task
 from resilisim.tool_library import ToolLibrary
 
-TURNS: Final = "turns"
+BY_TURNS: Final = "turns"
 _CAPS: Final = ("max_llm_calls", "max_total_tokens")  # of an agent, which end it in mid-episode
 
 Key: TypeAlias = "tuple[str, str, int]"  # task, prompt type and seed: the draws of an episode hang on nothing else
@@ -40,8 +40,8 @@ def limit_of(record: EpisodeRecord) -> str | None:
     """Return the limit that ended a failed episode: "turns", "steps", or a cap of the agent; None if none did."""
     if record["outcome"] == 1:
         return None
-    if record["ended_by"] == TURNS:
-        return TURNS
+    if record["ended_by"] == BY_TURNS:
+        return BY_TURNS
     agent = record.get("agent")
     if agent is None:
         return None
@@ -174,7 +174,7 @@ def extend_run(
     arguments = manifest["arguments"]
     whose, records, wanted = _limited(directory, arguments, policy, solved_by)
     spec = str(arguments["policies"][list(arguments["policy_names"]).index(whose)])
-    if MARK in spec:
+    if SECRET_MARK in spec:
         raise InvalidInputError(f"policy {spec!r:.120} was played with a secret, which is not kept: play it anew")
     environment = EnvironmentSettings(**arguments["environment"])
     if max_turns is not None:

@@ -40,7 +40,7 @@ RefusalKind = Literal[
     "chain",
     "draws",
 ]
-REFUSALS: Final[Mapping[RefusalKind, str]] = {
+REASONS_TO_REFUSE: Final[Mapping[RefusalKind, str]] = {
     "run": "what the run was asked for is not what the set fixes",
     "privileged": "a policy sees what no agent may see",
     "missing": "episodes are missing",

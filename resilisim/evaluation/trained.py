@@ -20,7 +20,7 @@ from resilisim.tool_library import ToolLibrary
 if TYPE_CHECKING:
     from resilisim.policies.ppo.checkpoint import LoadedPolicy
 
-PLAIN, ANY = "none", "any"  # of the parts of a law: there is none; whatever is drawn
+PLAIN, ANY_PART = "none", "any"  # of the parts of a law: there is none; whatever is drawn
 EPISODES = 200  # of each task, where they are played and nobody says how many
 RANDOM_TOLERANCE = 2e-3  # how much of a success rate on random libraries may stay unknown
 SOLVED_GAP = 1e-3  # V* that is known better than this counts as solved
@@ -173,7 +173,7 @@ def measure_random_library(
     from resilisim.policies.ppo.policy import actor_of, check_library, observation_options
     from resilisim.policies.ppo.validation import play_closed_loop
 
-    parts = None if part == ANY else () if part == PLAIN else (part,)
+    parts = None if part == ANY_PART else () if part == PLAIN else (part,)
     drawn = random_settings("test", number, num_tasks, num_tools=size, parts=parts, selected=False)
     library, law, rules = drawn.options.resolved_library(), drawn.options.failure_model(), drawn.options.end_rules()
     brackets = [optimum_bracket(build_problem(library, task.required_tools, law, rules)) for task in drawn.tasks]

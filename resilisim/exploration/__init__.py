@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from resilisim.exploration.cases import Case
 from resilisim.exploration.explored import Exploration, explore
+from resilisim.exploration.failures.case import Case
 from resilisim.exploration.programs import explore_program
 
 __all__ = ["Case", "Exploration", "explore", "explore_program"]

@@ -15,7 +15,6 @@ from resilisim.envs.settings import EnvironmentOptions, EnvironmentSettings
 from resilisim.errors import InvalidInputError
 from resilisim.evaluation.episode.record import EpisodeRecord
 from resilisim.evaluation.episode.texts import RecordTexts, opened
-from resilisim.evaluation.results import folder_of
 from resilisim.evaluation.run.arguments import TaskSpec
 from resilisim.evaluation.run.contestants import ModelSpec, PolicySpec, check_models
 from resilisim.evaluation.run.plan import RunPlan
@@ -23,8 +22,9 @@ from resilisim.evaluation.run.player import Players
 from resilisim.evaluation.run.progress import beginning
 from resilisim.evaluation.run.ray_cluster import check_address
 from resilisim.evaluation.run.store import read_records
+from resilisim.evaluation.run_results import folder_of
+from resilisim.exploration.exploration_folder import explored_arguments, play_exploration
 from resilisim.exploration.exploring import ExplorationLimits, ExploredRow
-from resilisim.exploration.running import explored_arguments, play_exploration
 from resilisim.policies.function_agent import AgentFunction
 from resilisim.provenance import content_hash
 from resilisim.tables.table import Table

@@ -11,8 +11,8 @@ from resilisim.bounds import Count, Share
 from resilisim.envs.session import not_repeated
 from resilisim.errors import CheckFailed, InvalidInputError
 from resilisim.evaluation.episode.record import EpisodeRecord, UnplayedRecord, has_no_ceiling
-from resilisim.exploration.estimates import LOOK_BACK, Played, Rest, drawn_by_weight, is_worth_playing, rate_of
 from resilisim.exploration.frontier import Frontier, Outlook, Unplayed
+from resilisim.exploration.rates import LOOK_BACK, Played, Rest, drawn_by_weight, is_worth_playing, rate_of
 from resilisim.options import check_options, option
 from resilisim.seeding import Draws
 from resilisim.simulator.draws import Branch, BranchingPoint
@@ -20,8 +20,8 @@ from resilisim.simulator.rulebook.dynamics import Draw
 from resilisim.statistics.estimates import clustered_mean
 
 WEIGHT_TOLERANCE: Final = 1e-9  # by how much weights of all branches may miss 1, and their luck 0
-ROUNDING: Final = 1e-15  # of a width
-NOTHING: Final = 1e-14  # a chance below it is the rounding error of V*
+WIDTH_ROUNDING: Final = 1e-15  # of a width
+NO_WORTH: Final = 1e-14  # a chance below it is the rounding error of V*
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,7 +264,7 @@ class Exploring:
 
     def _is_narrow(self) -> bool:
         still = self._still(self._frontier.open_worth, self._played.succeeded)
-        return len(self._played) > 0 and still <= self._limits.width - ROUNDING
+        return len(self._played) > 0 and still <= self._limits.width - WIDTH_ROUNDING
 
     def _still(self, worth: float, low: float) -> float:
         """Return the most that can still succeed of what was not played, by its branches and by V* of the start."""
@@ -337,9 +337,9 @@ def outlooks(record: EpisodeRecord, points: Sequence[BranchingPoint]) -> list[Ou
         if "world" in record or step.get("real", False):
             found.append(Outlook(losses=lost))
         elif differs:
-            found.append(Outlook(0.0 if value + record["optimum_gap"] <= NOTHING else 1.0, lost))
+            found.append(Outlook(0.0 if value + record["optimum_gap"] <= NO_WORTH else 1.0, lost))
         else:
             most = value + record["optimum_gap"] - chance * (value + step["luck"])
-            found.append(Outlook(most if most > NOTHING else 0.0, lost, luck - value))
+            found.append(Outlook(most if most > NO_WORTH else 0.0, lost, luck - value))
         luck += step["luck"]
     return found

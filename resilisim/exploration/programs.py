@@ -10,16 +10,16 @@ from typing import Any, Final
 from resilisim.errors import MAX_COUNT, InvalidInputError
 from resilisim.evaluation.episode.play import on_branch
 from resilisim.evaluation.episode.record import EpisodeRecord
-from resilisim.evaluation.results import folder_of
 from resilisim.evaluation.run.progress import Progressing
 from resilisim.evaluation.run.store import read_records
+from resilisim.evaluation.run_results import folder_of
+from resilisim.exploration.exploration_folder import explored_arguments, explored_into
 from resilisim.exploration.explored import rates_table
 from resilisim.exploration.exploring import ExplorationLimits, ExploredRow, Exploring
 from resilisim.exploration.playing import row_line
-from resilisim.exploration.running import explored_arguments, explored_into
 from resilisim.injection.functions import Injected
 from resilisim.injection.inject_options import PROMPT_TYPE
-from resilisim.injection.program import Functions, Program
+from resilisim.injection.own_program import Functions, Program
 from resilisim.provenance import content_hash, encode_json_line
 from resilisim.tables.table import Table
 

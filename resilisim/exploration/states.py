@@ -20,8 +20,8 @@ from resilisim.errors import CheckFailed
 from resilisim.evaluation.episode.attribution import Attribution
 from resilisim.evaluation.episode.play import flaw_with_plan
 from resilisim.evaluation.run.plan import PlannedEpisode
-from resilisim.exploration.estimates import Played, Rest, rate_of
-from resilisim.exploration.exploring import NOTHING, ROUNDING, WEIGHT_TOLERANCE, ExplorationLimits, ExploredRow
+from resilisim.exploration.exploring import NO_WORTH, WEIGHT_TOLERANCE, WIDTH_ROUNDING, ExplorationLimits, ExploredRow
+from resilisim.exploration.rates import Played, Rest, rate_of
 from resilisim.policies.base import (
     Contender,
     Policy,
@@ -120,7 +120,7 @@ class StateChain:
             following: dict[Hashable, _Situation] = {}
             layer.sort(key=lambda situation: -situation.weight * situation.worth)
             for place, situation in enumerate(layer):
-                if self._num_met >= limits.plays or (self._num_met and open_worth <= limits.width - ROUNDING):
+                if self._num_met >= limits.plays or (self._num_met and open_worth <= limits.width - WIDTH_ROUNDING):
                     left.append(situation)
                     continue
                 self._num_met += 1
@@ -218,7 +218,7 @@ class StateChain:
             situation.luck * chance + weight * worth["luck"],
             losses,
         )
-        if ended or after.worth <= NOTHING:
+        if ended or after.worth <= NO_WORTH:
             # At the end V* is how likely it is to have been one that ended well, by what agents know.
             chance_won = after.worth if ended else 0.0
             for won, share in ((1, chance_won), (0, 1.0 - chance_won)):

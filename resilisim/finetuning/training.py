@@ -47,7 +47,7 @@ from resilisim.provenance import describe_os_error
 from resilisim.tasks import Task, sample_tasks
 from resilisim.tasks.benchmark import benchmark_of
 from resilisim.tasks.sources import read_tasks
-from resilisim.tasks.task import split_of_task
+from resilisim.tasks.split import split_of_task
 from resilisim.tool_library import default_library
 
 DATA_FOLDER, TENSORBOARD_FOLDER = "data", "tensorboard"

@@ -23,14 +23,14 @@ from resilisim.simulator.law import load_law
 from resilisim.simulator.problem import build_problem, start_state
 from resilisim.statistics.estimates import clustered_proportion
 from resilisim.tables.markdown import markdown_lines
-from resilisim.tables.numbers import NOTHING, percent
+from resilisim.tables.numbers import NO_NUMBER, percent
 from resilisim.tables.table import Cell, Table
 from resilisim.workflows.prompts import PROMPT_TYPES
 from resilisim.worlds.apis.api import api_library
-from resilisim.worlds.apis.twin import FAILURES
+from resilisim.worlds.apis.twin import PUBLISHED_FAILURES
 
-LAW = "public-apis"
-MARK = "†"
+LAW_NAME = "public-apis"
+PUBLISHED_MARK = "†"
 HEADINGS: Mapping[str, str] = {
     "baseline": "Baseline",
     "chain_of_thought": "Chain-of-thought",
@@ -95,7 +95,7 @@ def _prompt_tables(facts: RunFacts) -> Iterator[Table]:
 
 def _published(model: str, figures: Sequence[float]) -> list[object]:
     """Return a row of the paper; its figures are in percent."""
-    return [Cell(model, mark=MARK), *(f"{figure:.1f}" for figure in figures)]
+    return [Cell(model, mark=PUBLISHED_MARK), *(f"{figure:.1f}" for figure in figures)]
 
 
 def _mean(rates: Sequence[Any]) -> float | None:
@@ -114,29 +114,34 @@ def _error_table(facts: RunFacts) -> Table:
     counted: Counter[str] = Counter()
     for (_, _, code), count in facts.breakdown.errors.items():
         counted[code] += round(count)
-    failures, published = counted.total(), sum(FAILURES.values())
+    failures, published = counted.total(), sum(PUBLISHED_FAILURES.values())
     executions = sum(facts.breakdown.executions.values())
     rows: list[list[object]] = []
-    for code in dict.fromkeys([*FAILURES, *sorted(counted)]):
-        theirs = [FAILURES[code], FAILURES[code] / published] if code in FAILURES else [None, None]
+    for code in dict.fromkeys([*PUBLISHED_FAILURES, *sorted(counted)]):
+        theirs = (
+            [PUBLISHED_FAILURES[code], PUBLISHED_FAILURES[code] / published]
+            if code in PUBLISHED_FAILURES
+            else [None, None]
+        )
         rows.append([code, counted[code], counted[code] / failures if failures else None, *theirs])
-    rate = f"{percent(1.0 - failures / executions)}%" if executions else NOTHING
+    rate = f"{percent(1.0 - failures / executions)}%" if executions else NO_NUMBER
     return Table(
         "Table 16. Types of error",
-        ["Error", "count", "% of failures", f"count {MARK}", f"% {MARK}"],
+        ["Error", "count", "% of failures", f"count {PUBLISHED_MARK}", f"% {PUBLISHED_MARK}"],
         rows,
-        notes=[f"{executions} calls of APIs, {rate} of them succeeded ({MARK} 948 calls, 52.7%).", ""],
+        notes=[f"{executions} calls of APIs, {rate} of them succeeded ({PUBLISHED_MARK} 948 calls, 52.7%).", ""],
     )
 
 
 def _notes(facts: RunFacts) -> Iterator[str]:
     yield "Percent; of ours, the 95% interval of full success in brackets, with tasks as the units that vary. "
-    yield f"{MARK} Figures of the ResiliBench paper: other tasks, other APIs, real hosts. They are no comparison.\n"
+    theirs = "Figures of the ResiliBench paper: other tasks, other APIs, real hosts. They are no comparison."
+    yield f"{PUBLISHED_MARK} {theirs}\n"
     settings = facts.manifest["arguments"]["environment"]
     rules = EndRules(**{name: settings[name] for name in EndRules().to_mapping()})
     values = [_ceiling(task.required_tools, rules) for task in facts.table.tasks]
     yield (
-        f"Where calls succeed as by the law `{LAW}`, whoever makes the right call every time completes the tasks "
+        f"Where calls succeed as by the law `{LAW_NAME}`, whoever makes the right call every time completes the tasks "
         f"within {rules.max_turns} turns with probability {np.mean(values):.3f} on average ({min(values):.3f} to "
         f"{max(values):.3f}): the ceiling of the reference solutions."
     )
@@ -144,7 +149,7 @@ def _notes(facts: RunFacts) -> Iterator[str]:
 
 def _ceiling(required: Sequence[str], rules: EndRules) -> float:
     """Return the chance of completing tools in order under the law of the paper's APIs."""
-    problem = build_problem(api_library(), required, load_law(LAW), rules)
+    problem = build_problem(api_library(), required, load_law(LAW_NAME), rules)
     return solve(problem).value(start_state(problem))
 
 

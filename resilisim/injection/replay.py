@@ -22,7 +22,7 @@ from resilisim.injection.call_arguments import CallArguments
 from resilisim.injection.folder import CALLS_NAME
 from resilisim.injection.inject_options import InjectionSettings
 from resilisim.injection.injected_episode import InjectedEpisode
-from resilisim.injection.traces.judging import FAULTS_NAME, Recorded
+from resilisim.injection.traces.recording import FAULTS_NAME, Recorded
 from resilisim.injection.traces.traced import TracedCall
 from resilisim.run_folder import own_file, read_json_lines
 from resilisim.simulator import FINISH, Goal

@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any, Final
 
 from resilisim.errors import told_error
-from resilisim.evaluation.results import EvaluationResult, folder_of
 from resilisim.evaluation.run.arguments import check_seeds
 from resilisim.evaluation.run.limits import CallOutcome
 from resilisim.evaluation.run.progress import Progressing
 from resilisim.evaluation.run.runner import RunInterrupted
+from resilisim.evaluation.run_results import EvaluationResult, folder_of
 from resilisim.evaluation.table.facts import read_facts
 from resilisim.injection.folder import InjectionFolder
 from resilisim.injection.functions import Injected
-from resilisim.injection.program import Functions, Program
+from resilisim.injection.own_program import Functions, Program
 
 _NOT_HERE: Final = {"seed": "seeds=...", "record": "out=..."}
 

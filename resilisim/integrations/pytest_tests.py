@@ -21,12 +21,12 @@ from resilisim.errors import InvalidInputError, check_number, unknown_argument
 from resilisim.evaluation.episode.record import EpisodeRecord
 from resilisim.evaluation.table.gate import ROOMS, luck_within
 from resilisim.exploration import Case, explore_program
-from resilisim.exploration.losing_patterns import Pattern
+from resilisim.exploration.failures.pattern import Pattern
+from resilisim.exploration.failures.watching import Watching
 from resilisim.exploration.programs import ExploredProgram
-from resilisim.exploration.watching import Watching
 from resilisim.injection import inject
 from resilisim.injection.functions import Injected, NamedFunctions
-from resilisim.injection.program import Functions, Program
+from resilisim.injection.own_program import Functions, Program
 from resilisim.simulator.draws import Branch
 from resilisim.statistics.sequential import Measure, mean_bounds
 from resilisim.tables.numbers import percent

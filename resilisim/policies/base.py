@@ -13,8 +13,8 @@ from resilisim.errors import Fault, ResiliSimError, fault_of, told_error
 from resilisim.policies.agent_record import AgentRecord, Journal
 from resilisim.workflows.templating import inline_json
 
-FINISH = "<finish/>"
-WAIT = "<wait/>"
+FINISH_TEXT = "<finish/>"
+WAIT_TEXT = "<wait/>"
 # What a scripted policy says in its closing message when it is not done: no tag and no signal of completion.
 OUT_OF_TURNS = "I have used all my turns and could not do everything."
 _LONGEST_TRACEBACK: Final = 20_000  # characters

@@ -18,7 +18,7 @@ from resilisim.envs.reply import Info
 from resilisim.policies.scripted import PlanFollower, ordered_steps
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import BENCHMARK_VERSION, benchmark_tasks
-from resilisim.tasks.task import split_of
+from resilisim.tasks.split import split_of
 from resilisim.tasks.wording import clauses
 from resilisim.tool_library import ToolLibrary, default_library
 from resilisim.workflows import ExactPlanner, PlannedStep

@@ -13,7 +13,7 @@ from annotated_types import Ge
 
 from resilisim.bounds import checked
 from resilisim.envs.reply import Info
-from resilisim.policies.base import WAIT, call_message, is_closing, search_message, succeeded_tool
+from resilisim.policies.base import WAIT_TEXT, call_message, is_closing, search_message, succeeded_tool
 from resilisim.policies.scripted import PlanFollower
 from resilisim.tool_library import ToolLibrary, default_library
 from resilisim.workflows import PlannedStep
@@ -64,7 +64,7 @@ class RetryBackoff(PlanFollower):
         self._leave()
         if self._pause and self._steps and not is_closing(info):
             self._pause -= 1
-            return WAIT
+            return WAIT_TEXT
         self._pause = 0
         return super()._next(info)
 
@@ -127,7 +127,7 @@ class CircuitBreaker(PlanFollower):
             return super()._next(info)
         if ready:
             return self._call(ready[0])
-        return WAIT if self._can_wait else super()._next(info)
+        return WAIT_TEXT if self._can_wait else super()._next(info)
 
 
 class AlternativeFirst(PlanFollower):

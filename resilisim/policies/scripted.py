@@ -17,9 +17,9 @@ from typing import Any, Literal, get_args
 from resilisim.envs.reply import Info
 from resilisim.errors import InvalidInputError, unknown_name
 from resilisim.policies.base import (
-    FINISH,
+    FINISH_TEXT,
     OUT_OF_TURNS,
-    WAIT,
+    WAIT_TEXT,
     call_message,
     info_message,
     is_closing,
@@ -36,8 +36,8 @@ from resilisim.tasks.wording import clauses
 from resilisim.tool_library import ToolLibrary, default_library
 from resilisim.tool_library.parameters import changed_parameters
 from resilisim.workflows import PlannedStep
+from resilisim.workflows.argument_references import mended_references, undone_steps
 from resilisim.workflows.prompts import parse_steps, parse_work_order, text_before_plan
-from resilisim.workflows.references import mended_references, undone_steps
 from resilisim.workflows.steps import accepted_parameters, step_parameters
 from resilisim.workflows.templating import inline_json
 from resilisim.worlds.base import reference_calls, resolve_parameters
@@ -94,9 +94,9 @@ def _best_message(problem: Problem, state: EpisodeState) -> str:
         saying_nothing = step_parameters(problem.library[best.tool], {}, None)
         return call_message(best.tool, accepted_parameters(problem, state, best.tool, saying_nothing))
     if best.kind == "wait":
-        return WAIT
+        return WAIT_TEXT
     # A search leaves a row of equal calls before the loop rule ends the episode.
-    return FINISH if best.kind == "finish" else search_message(best.query or "")
+    return FINISH_TEXT if best.kind == "finish" else search_message(best.query or "")
 
 
 class RandomPolicy:
@@ -131,11 +131,11 @@ class RandomPolicy:
         read = hashlib.blake2b(self._history + observation.encode("utf-8", "surrogatepass"), digest_size=16)
         self._history = read.digest()
         if is_closing(info):
-            return FINISH
+            return FINISH_TEXT
         draws = Draws("resilisim/policies/random", self._seed, read.hexdigest())
         kind = draws.uniform()
         if kind < self._finish_probability:
-            return FINISH
+            return FINISH_TEXT
         tool = draws.choice(self._names)
         if kind < self._finish_probability + self._search_probability:
             return search_message(tool.replace("_", " "))
@@ -174,7 +174,7 @@ class ReferencePolicy:
         if is_closing(info):
             return OUT_OF_TURNS
         if self._values.best_action(info["state"]).kind == "wait":
-            return WAIT
+            return WAIT_TEXT
         call = self._calls[0]
         return call_message(call.tool, resolve_parameters(call.parameters, self._results))
 
@@ -291,7 +291,7 @@ class PlanFollower:
     def _next(self, info: Info) -> str:
         self._leave()
         if not self._steps:
-            return FINISH
+            return FINISH_TEXT
         if is_closing(info):
             return OUT_OF_TURNS
         return self._call(self._steps[0])
@@ -410,7 +410,7 @@ class RepairingFollower(PlanFollower):
             return super()._next(info)
         if self._waits:
             self._waits = False
-            return WAIT
+            return WAIT_TEXT
         tool = self._steps[0].tool
         if tool not in self._mended and (self._failed_for_dependencies == tool or self._mends_in_advance(tool)):
             if tool not in self._dependencies and tool not in self._asked:

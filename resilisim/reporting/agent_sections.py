@@ -24,7 +24,7 @@ from resilisim.reporting.charts.rows import Part, bar_chart
 from resilisim.reporting.groups import BY_MODEL_SIZE, LEVEL_NAMES, PromptPools, published_beside
 from resilisim.reporting.page import Block, Fold, Section, beside_a_chart, name_cell, plain, say, shares_text
 from resilisim.statistics import Estimate
-from resilisim.tables.numbers import NOTHING
+from resilisim.tables.numbers import NO_NUMBER
 from resilisim.tables.table import Column, Table
 
 MOST_OPEN_ROWS = 8  # of a table that is not folded away
@@ -112,7 +112,7 @@ class _Usage(NamedTuple):
     def dollars(self) -> str:
         if not self.is_last:
             return ""
-        return NOTHING if self.sums.cost is None else f"{self.sums.cost / self.sums.num_episodes:.4f}"
+        return NO_NUMBER if self.sums.cost is None else f"{self.sums.cost / self.sums.num_episodes:.4f}"
 
 
 def _usages(sums: AgentSums) -> Iterator[_Usage]:
@@ -336,5 +336,5 @@ def _short(model: str) -> str:
 
 def _size_text(size: float) -> str:
     if math.isinf(size):
-        return NOTHING
+        return NO_NUMBER
     return f"{size / 1e9:g}B" if size >= 1e9 else f"{size / 1e6:g}M"

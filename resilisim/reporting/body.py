@@ -11,13 +11,14 @@ from markupsafe import Markup
 
 from resilisim.errors import count_of
 from resilisim.evaluation.episode.record import ALL_LOSS_LABELS, LAW_LABELS, REAL_LOSS_LABELS
+from resilisim.evaluation.robustness.points import OPTIMAL
 from resilisim.evaluation.table.facts import RunFacts
 from resilisim.evaluation.table.summary import SMALLEST_SHOWN, UNNEEDED_SEARCH, GroupSummary
 from resilisim.reporting.agent_sections import agents_section, scaling_section
 from resilisim.reporting.comparison_section import comparison_section
 from resilisim.reporting.differences import differences_section
 from resilisim.reporting.faults_section import faults_section
-from resilisim.reporting.flaws import FLAWED, OPTIMAL, flaws_section
+from resilisim.reporting.flaws import flaws_section
 from resilisim.reporting.groups import PromptPools, difference, merit
 from resilisim.reporting.losses import broken_episodes, broken_section, errors_section, losses_section
 from resilisim.reporting.page import Card, Definitions, Fold, Page, Section, packaged_texts, plain, say
@@ -31,6 +32,7 @@ from resilisim.reporting.result_sections import (
 from resilisim.reporting.run_words import begun_on, law_words, names_of, run_name
 from resilisim.statistics import Estimate
 from resilisim.tables.numbers import interval_text, percent, signed_points
+from resilisim.workflows.prompts import FLAWED
 
 NOT_PRIVILEGED = "of policies that do not see the state"
 MOST_ENTRIES = 40  # of a list among the arguments

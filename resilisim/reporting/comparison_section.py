@@ -19,7 +19,7 @@ from resilisim.reporting.charts.rows import Mark, forest_chart
 from resilisim.reporting.page import Block, Fold, Note, Section, beside_a_chart, plain, say
 from resilisim.statistics import Estimate
 from resilisim.statistics.comparison import INDEPENDENT, MCNEMAR, PAIRED, PAIRED_LUCK_ADJUSTED, Comparison, Difference
-from resilisim.tables.numbers import NOTHING, p_value, signed_interval, signed_points
+from resilisim.tables.numbers import NO_NUMBER, p_value, signed_interval, signed_points
 from resilisim.tables.table import SIGNED, Cell, Column, Table
 
 MOST_TASKS = 10
@@ -202,7 +202,7 @@ def tasks_table(facts: RunFacts, compared: RunComparison) -> Table | None:
         shown,
         [
             ("task", lambda task: Cell(task, style="id")),
-            ("type", lambda task: plain(types.get(task, NOTHING))),
+            ("type", lambda task: plain(types.get(task, NO_NUMBER))),
             ("pairs", lambda task: sums[task][0], ",.0f"),
             ("A", lambda task: means[task][0]),
             ("B", lambda task: means[task][1]),

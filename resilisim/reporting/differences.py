@@ -13,8 +13,7 @@ from resilisim.evaluation.table.verdict import comparison_sentence
 from resilisim.evaluation.table.worst_case import read_counted_table
 from resilisim.reporting.groups import PromptPools, merit
 from resilisim.reporting.page import Block, Section, plain, say
-from resilisim.statistics.comparison import Comparison
-from resilisim.statistics.estimates import holm
+from resilisim.statistics.comparison import Comparison, holm
 from resilisim.tables.numbers import p_value, percent, signed_interval, signed_points
 from resilisim.tables.table import Cell, Table
 

@@ -9,7 +9,7 @@ from typing_extensions import TypedDict  # pydantic cannot read that of `typing`
 
 from resilisim.errors import StoreError
 from resilisim.injection.traces.faults import FAULT_WORDS
-from resilisim.injection.traces.judging import FAULTS_NAME
+from resilisim.injection.traces.recording import FAULTS_NAME
 from resilisim.inputs import read_json, read_text, validated
 from resilisim.reporting.page import Block, Section, say
 from resilisim.tables.table import Table

@@ -17,6 +17,7 @@ import numpy as np
 
 from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import ResiliSimError, count_of
+from resilisim.evaluation.robustness.points import OPTIMAL
 from resilisim.evaluation.table.facts import RunFacts
 from resilisim.reporting.charts import Entry, RowLabel, legend, series_entries, series_style
 from resilisim.reporting.charts.rows import Dots, Mark, Panel, dot_panels
@@ -37,16 +38,16 @@ from resilisim.statistics import Estimate
 from resilisim.statistics.estimates import clustered_mean
 from resilisim.tables.table import SIGNED, Column, Table, in_form
 from resilisim.tool_library import default_library
+from resilisim.workflows.argument_references import texts_of
 from resilisim.workflows.flaws import SEVERITIES
 from resilisim.workflows.flaws.flaw import STRESSORS
 from resilisim.workflows.plan_value import follow_steps
 from resilisim.workflows.planner import ExactPlanner
-from resilisim.workflows.references import texts_of
+from resilisim.workflows.prompts import FLAWED
 
 MOST_DRAWN = 6  # policies in one chart
 MOST_PLANS = 1000  # made again for one report, which takes two seconds; more are thinned out evenly
 EXACT_PLANNERS = ("auto", "exact", "exact-path")  # of the benchmark's tasks, which are all solved exactly
-OPTIMAL, FLAWED = "optimal", "flawed"
 
 # Flaw type and severity, or those and the method.
 Key = tuple[str, ...]

@@ -19,7 +19,7 @@ from resilisim.reporting.charts.rows import Part, bar_chart
 from resilisim.reporting.groups import PromptPools
 from resilisim.reporting.page import Block, Fold, Section, beside_a_chart, on_one_line, plain, say
 from resilisim.statistics.estimates import FloatArray
-from resilisim.tables.numbers import NOTHING, percent
+from resilisim.tables.numbers import NO_NUMBER, percent
 from resilisim.tables.table import Cell, CellLike, Table
 
 MOST_POLICIES = 6  # with columns of their own in a table of losses
@@ -34,10 +34,10 @@ OTHERS = "others"  # the errors that have no colour of their own
 
 # What a dimension's rows are called, what stands for the one without a name, and what its table is about.
 DIMENSIONS: Mapping[str, tuple[str, str, str]] = {
-    "policy": ("policy", NOTHING, "by policy, all prompts together"),
-    "prompt": ("prompt", NOTHING, "by prompt"),
+    "policy": ("policy", NO_NUMBER, "by policy, all prompts together"),
+    "prompt": ("prompt", NO_NUMBER, "by prompt"),
     "flaw": ("flaw of the plan", "no flaw", "by flaw of the plan in the prompt"),
-    "task_type": ("task type", NOTHING, "by task type"),
+    "task_type": ("task type", NO_NUMBER, "by task type"),
     "tool": ("tool", "none (searches, endings, rejected calls)", "by the tool that was run"),
 }
 
@@ -162,7 +162,7 @@ class _Total:
     def per_episode(self, episodes: float | None = None) -> str:
         """Points lost of 100 of its own episodes, or of so many."""
         number = self.episodes if episodes is None else episodes
-        return percent(self.regret / number) if number else NOTHING
+        return percent(self.regret / number) if number else NO_NUMBER
 
 
 def totals_table(pools: PromptPools, dimension: str) -> Table | None:

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from resilisim.errors import count_of
-from resilisim.evaluation.robustness.points import RELIABILITY, TURNS
+from resilisim.evaluation.robustness.points import RELIABILITY, TURN_LIMIT
 from resilisim.evaluation.robustness.profile_result import (
-    SOUND,
+    NO_SEVERITY,
     WAYS,
     AxisProfile,
     Curve,
@@ -46,13 +46,13 @@ from resilisim.reporting.page import (
 from resilisim.reporting.run_words import names_of
 from resilisim.run_folder import write_file_atomically
 from resilisim.statistics import Estimate
-from resilisim.tables.numbers import NOTHING, interval_text, percent
+from resilisim.tables.numbers import NO_NUMBER, interval_text, percent
 from resilisim.tables.table import SIGNED, Cell, Table, in_form
 
 PAGE_NAME = "profile.html"
 AXIS_TITLES: Mapping[str, str] = {
     RELIABILITY: "When tools fail more often",
-    TURNS: "When turns are few",
+    TURN_LIMIT: "When turns are few",
     "rate_limit": "When calls are limited",
     "outage": "When tools go down together",
     "broken": "When tools are broken",
@@ -169,7 +169,7 @@ def value_text(axis: str, value: float) -> str:
 def worst_text(policy: FlawProfile) -> str:
     """Name the flaw with the lowest success, and say how many others are as low."""
     if not policy.worst:
-        return NOTHING
+        return NO_NUMBER
     first, others = policy.worst[0], len(policy.worst) - 1
     more = f" and {count_of(others, 'other')}" if others else ""
     return f"{plain(first.flaw)}, {first.severity}{more}"
@@ -207,7 +207,7 @@ def _axis_section(axis: AxisProfile) -> Section:
         Entry("line", "curve other", "the other policies"),
     )
     details = Fold("Every point with its change against the standard setting", [_axis_details_table(axis)])
-    text = say(f"profile_{axis.axis}" if axis.axis in (RELIABILITY, TURNS) else "profile_part")
+    text = say(f"profile_{axis.axis}" if axis.axis in (RELIABILITY, TURN_LIMIT) else "profile_part")
     blocks: list[Block] = [text, symbols, panels(charts), _axis_table(axis), details, *_recovery_blocks(axis)]
     return Section(axis.axis, AXIS_TITLES[axis.axis], blocks)
 
@@ -280,7 +280,7 @@ def _series(who: ProfiledPolicy, name: str, number: int, points: Sequence[CurveP
 
 
 def _flaws_section(flaws: FlawsProfile) -> Section:
-    carried = [flaw for flaw in flaws.flaws if flaws.reference(flaw, SOUND).num_tasks]
+    carried = [flaw for flaw in flaws.flaws if flaws.reference(flaw, NO_SEVERITY).num_tasks]
     entries = [Entry("line", "curve optimum", "deviate: V*"), Entry("line", "curve obey", "obey")]
     for number, policy in enumerate(flaws.policies):
         series = _series(policy.who, policy.who.policy, number, ())
@@ -299,7 +299,7 @@ def _flaws_section(flaws: FlawsProfile) -> Section:
 
 
 def _flaw_chart(flaws: FlawsProfile, flaw: str) -> LinePanel:
-    groups = [SOUND, *flaws.severities]
+    groups = [NO_SEVERITY, *flaws.severities]
     references = [flaws.reference(flaw, severity) for severity in groups]
     series = []
     for number, policy in enumerate(flaws.policies):
@@ -342,7 +342,7 @@ def _axis_table(axis: AxisProfile) -> Table:
     value = value_text(axis.axis, axis.standard)
     informed = ", ".join(value_text(axis.axis, each) for each in axis.informed)
     notes = [say("profile_exact"), *([say("profile_informed", values=informed)] if informed else [])]
-    named = {RELIABILITY: f"a reliability of {value}", TURNS: f"{value} {axis.axis}"}
+    named = {RELIABILITY: f"a reliability of {value}", TURN_LIMIT: f"{value} {axis.axis}"}
     standard = named.get(axis.axis, "the law without this part")
     return Table(
         say("profile_axis_table", axis=axis.axis),
@@ -388,7 +388,7 @@ def _change(result: CurvePoint | FlawCell, which: str, without: str) -> Cell | s
 
 
 def _severity_text(reference: FlawReference) -> str:
-    return "sound plan" if reference.severity == SOUND else reference.severity
+    return "sound plan" if reference.severity == NO_SEVERITY else reference.severity
 
 
 def _policy_name(policy: FlawProfile) -> Cell:
@@ -399,7 +399,7 @@ def _drops_table(flaws: FlawsProfile) -> Table:
     def drop(severity: str) -> tuple[str, Callable[[FlawProfile], Estimate]]:
         return f"drop, {severity}", lambda policy: policy.drop_by_severity[severity].better
 
-    num_cells = sum(reference.num_tasks > 0 for reference in flaws.references if reference.severity != SOUND)
+    num_cells = sum(reference.num_tasks > 0 for reference in flaws.references if reference.severity != NO_SEVERITY)
     return Table.of(
         say("profile_drops_table"),
         flaws.policies,
@@ -429,7 +429,7 @@ def _flaws_table(flaws: FlawsProfile) -> Table:
     left_out = [
         f"{plain(reference.flaw)} ({count_of(reference.left_out, 'task')})"
         for reference in flaws.references
-        if reference.severity == SOUND and reference.left_out
+        if reference.severity == NO_SEVERITY and reference.left_out
     ]
     notes = [say("profile_left_out", flaws=", ".join(left_out))] if left_out else []
     return Table.of(
@@ -458,8 +458,8 @@ def _flaw_details_table(policy: FlawProfile) -> Table:
             ("severity", lambda cell: _severity_text(cell.reference)),
             ("success", "success"),
             ("luck-adjusted", "adjusted"),
-            (CHANGES[0], lambda cell: _change(cell, "raw", NOTHING)),
-            (CHANGES[1], lambda cell: _change(cell, "adjusted", NOTHING)),
+            (CHANGES[0], lambda cell: _change(cell, "raw", NO_NUMBER)),
+            (CHANGES[1], lambda cell: _change(cell, "adjusted", NO_NUMBER)),
             ("recovered", lambda cell: cell.recovered and cell.recovered.better),
         ],
         text_columns=2,

@@ -37,7 +37,7 @@ from resilisim.reporting.groups import (
 )
 from resilisim.reporting.page import Block, Fold, Note, Section, beside_a_chart, plain, policy_cell, say
 from resilisim.statistics import Estimate, pass_at_k, pass_hat_k
-from resilisim.tables.numbers import NOTHING, figure, percent
+from resilisim.tables.numbers import NO_NUMBER, figure, percent
 from resilisim.tables.table import SIGNED, Cell, Column, Table, in_form, with_interval
 
 MOST_COLUMNS = 8  # of policies beside each other
@@ -177,7 +177,7 @@ def luck_table(rows: Sequence[GroupSummary]) -> Table:
     def worth(row: GroupSummary) -> str:
         """How many times the episodes a raw rate would need for the interval of the adjusted one."""
         raw, adjusted = row.success.standard_error, row.luck_adjusted.standard_error
-        return f"{(raw / adjusted) ** 2:.1f} ×" if raw > 0.0 and adjusted > 0.0 else NOTHING  # not of NaN, either
+        return f"{(raw / adjusted) ** 2:.1f} ×" if raw > 0.0 and adjusted > 0.0 else NO_NUMBER  # not of NaN, either
 
     def taken_off(row: GroupSummary) -> str:
         """What was taken off: so many times the luck, or more than that."""
@@ -355,7 +355,7 @@ def _shaded(row: GroupSummary) -> Cell:
         cell = with_interval(row.success)
         return replace(cell, text=f"{cell.text} raw") if cell.detail else cell
     if row.ceiling.value < LEAST_CEILING:
-        return Cell(NOTHING)
+        return Cell(NO_NUMBER)
     shade = min(max(int(row.adjusted_share.value * SHADES), 0), SHADES - 1)
     return replace(with_interval(row.adjusted_share), style=f"shade shade-{shade}")
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from resilisim.errors import InvalidInputError
 from resilisim.statistics.estimates import (
     CONFIDENCE_LEVEL,
     ROUNDING,
@@ -33,7 +34,7 @@ INDEPENDENT = "independent"
 PAIRED = "paired"
 PAIRED_LUCK_ADJUSTED = "paired_luck_adjusted"
 MCNEMAR = "mcnemar"
-METHODS = (INDEPENDENT, PAIRED, PAIRED_LUCK_ADJUSTED, MCNEMAR)
+COMPARISON_METHODS = (INDEPENDENT, PAIRED, PAIRED_LUCK_ADJUSTED, MCNEMAR)
 
 NO_EPISODE_DIFFERS = (
     "no episode came out differently: the interval is that of differences too rare to turn up in that many tasks"
@@ -163,7 +164,7 @@ class Pairs:
 class Difference:
     """Success rate of A minus success rate of B, as one method sees it."""
 
-    method: str  # one of `METHODS`
+    method: str  # one of `COMPARISON_METHODS`
     difference: float  # A - B, as a share of episodes (0.03 is 3 points)
     standard_error: float  # its standard error; NaN with fewer than two tasks
     interval: tuple[float, float]  # interval at the level of the comparison; NaN where the standard error is
@@ -325,6 +326,26 @@ def t_p_value(score: float, num_tasks: int) -> float:
     return 2.0 * float(stdtr(num_tasks - 1, -abs(score)))
 
 
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Return p-values that keep the chance of any false discovery at the level, whatever their dependence.
+
+    Holm (1979): the smallest of m is multiplied by m, the next by m - 1, and so on, never below its forerunner. NaN
+    stays NaN and does not count as a test.
+
+    Raises:
+        InvalidInputError: One is not between 0 and 1.
+    """
+    raw = np.asarray(p_values, dtype=np.float64)
+    for value in raw:
+        if not (math.isnan(value) or 0.0 <= value <= 1.0):
+            raise InvalidInputError(f"p-value {value:g}: expected 0 to 1")
+    tests = np.flatnonzero(~np.isnan(raw))
+    order = tests[np.argsort(raw[tests], kind="stable")]
+    result = np.full(len(raw), math.nan)
+    result[order] = np.minimum(np.maximum.accumulate(raw[order] * np.arange(len(order), 0, -1)), 1.0)
+    return [float(value) for value in result]
+
+
 def adjusted_terms(pairs: Pairs) -> tuple[FloatArray, FloatArray]:
     """Return the luck-adjusted difference of every pair, and the weights of all that was taken off.
 
@@ -396,7 +417,7 @@ class Comparison:
 
     @cached_property
     def differences(self) -> Mapping[str, Difference]:
-        """One `Difference` for each of `METHODS`, by name."""
+        """One `Difference` for each of `COMPARISON_METHODS`, by name."""
         pairs, level = self.pairs, self.level
         outcomes = pairs.outcome_a - pairs.outcome_b
         note = None if outcomes.any() else NO_EPISODE_DIFFERS

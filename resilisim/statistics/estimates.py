@@ -1,4 +1,4 @@
-"""Means, ratios, rates, pass@k and many tests at once, knowing that episodes of one task resemble each other.
+"""Means, ratios, rates and pass@k, knowing that episodes of one task resemble each other.
 
 Everything is computed from sums per task (the cluster), so memory depends on the number of tasks and not of episodes.
 The tests pin each function to its naive definition over the single episodes.
@@ -195,26 +195,6 @@ def clopper_pearson(successes: float, trials: float, level: float = CONFIDENCE_L
     low = 0.0 if successes <= 0.0 else float(betaincinv(successes, failures + 1.0, tail))
     high = 1.0 if failures <= 0.0 else float(betaincinv(successes + 1.0, failures, 1.0 - tail))
     return low, high
-
-
-def holm(p_values: Sequence[float]) -> list[float]:
-    """Return p-values that keep the chance of any false discovery at the level, whatever their dependence.
-
-    Holm (1979): the smallest of m is multiplied by m, the next by m - 1, and so on, never below its forerunner. NaN
-    stays NaN and does not count as a test.
-
-    Raises:
-        InvalidInputError: One is not between 0 and 1.
-    """
-    raw = np.asarray(p_values, dtype=np.float64)
-    for value in raw:
-        if not (math.isnan(value) or 0.0 <= value <= 1.0):
-            raise InvalidInputError(f"p-value {value:g}: expected 0 to 1")
-    tests = np.flatnonzero(~np.isnan(raw))
-    order = tests[np.argsort(raw[tests], kind="stable")]
-    result = np.full(len(raw), math.nan)
-    result[order] = np.minimum(np.maximum.accumulate(raw[order] * np.arange(len(order), 0, -1)), 1.0)
-    return [float(value) for value in result]
 
 
 def pass_at_k(successes: Numbers, episodes: Numbers, k: int, level: float = CONFIDENCE_LEVEL) -> Estimate:

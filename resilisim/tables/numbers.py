@@ -10,13 +10,13 @@ from typing import Any
 
 from resilisim.statistics import Estimate
 
-NOTHING = "–"  # in place of a number that does not exist
+NO_NUMBER = "–"  # in place of a number that does not exist
 
 
 def percent(value: float, digits: int = 1) -> str:
     """Return a share as percent without the sign ("83.3"), or a dash for NaN; never a negative zero."""
     if math.isnan(value):
-        return NOTHING
+        return NO_NUMBER
     text = f"{100.0 * value:.{digits}f}".replace("-", "−")
     return text.removeprefix("−") if float(text.removeprefix("−")) == 0.0 else text
 
@@ -24,7 +24,7 @@ def percent(value: float, digits: int = 1) -> str:
 def interval_text(estimate: Estimate) -> str:
     """Return an interval in percent ("[81.0, 85.6]"), or a dash where there is none."""
     if math.isnan(estimate.low):
-        return NOTHING
+        return NO_NUMBER
     return f"[{percent(estimate.low)}, {percent(estimate.high)}]"
 
 
@@ -42,14 +42,14 @@ def signed_interval(low: float, high: float, digits: int = 1) -> str:
 def p_value(value: float) -> str:
     """Return a p-value with three digits ("0.031", "< 0.001"), or a dash for NaN."""
     if math.isnan(value):
-        return NOTHING
+        return NO_NUMBER
     return "< 0.001" if value < 0.001 else f"{value:.3f}"
 
 
 def figure(value: Any, digits: int = 4) -> str:
     """Return any value: fractions with `digits`, whole numbers in groups of three, a dash for what is missing."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
-        return NOTHING
+        return NO_NUMBER
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):

@@ -25,7 +25,7 @@ from rich.text import Text
 
 from resilisim.statistics import Estimate
 from resilisim.tables.html import table_html
-from resilisim.tables.numbers import NOTHING, figure, interval_text, percent, signed_points
+from resilisim.tables.numbers import NO_NUMBER, figure, interval_text, percent, signed_points
 from resilisim.terminal import SafeConsole, plain
 
 Row = TypeVar("Row")
@@ -152,7 +152,7 @@ class Table:
     def all_notes(self) -> Sequence[str]:
         """The notes, with a last one where a cell has a dash in place of its interval."""
         cells = (cell for row in self.rows for cell in row)
-        has_dash = any(isinstance(cell, Cell) and cell.detail == NOTHING for cell in cells)
+        has_dash = any(isinstance(cell, Cell) and cell.detail == NO_NUMBER for cell in cells)
         return [*self.notes, NO_INTERVAL] if has_dash else self.notes
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -186,7 +186,7 @@ def in_form(value: Any, form: str) -> CellLike:
     """Return a number in a form of Python's (".1f"), a difference `SIGNED`; a dash for None and NaN."""
     if form == SIGNED:
         return with_interval(value, signed=True) if isinstance(value, Estimate) else signed_points(value)
-    return NOTHING if value is None or math.isnan(value) else format(value, form)
+    return NO_NUMBER if value is None or math.isnan(value) else format(value, form)
 
 
 def cell_of(value: Any) -> CellLike:
@@ -201,7 +201,7 @@ def cell_of(value: Any) -> CellLike:
 def with_interval(estimate: Estimate, signed: bool = False) -> Cell:
     """Return an estimate in percent with its interval; what is no number has none to show."""
     if math.isnan(estimate.value):
-        return Cell(NOTHING)
+        return Cell(NO_NUMBER)
     value = signed_points(estimate.value) if signed else percent(estimate.value)
     return Cell(value, detail=interval_text(estimate))
 

@@ -3,7 +3,8 @@
 from resilisim.tasks.benchmark import benchmark_tasks, find_task
 from resilisim.tasks.generation import generate_tasks, write_tasks
 from resilisim.tasks.sources import read_tasks, sample_tasks
-from resilisim.tasks.task import Task, split_of
+from resilisim.tasks.split import split_of
+from resilisim.tasks.task import Task
 
 __all__ = [
     "Task",

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from resilisim.errors import InvalidInputError, import_extra
 from resilisim.run_folder import write_file_atomically
-from resilisim.tasks.task import COMPLEXITIES, SPLITS, TASK_TYPES, Task, split_of
+from resilisim.tasks.split import SPLITS, split_of
+from resilisim.tasks.task import COMPLEXITIES, TASK_TYPES, Task
 from resilisim.tool_library import ToolLibrary
 
 if TYPE_CHECKING:

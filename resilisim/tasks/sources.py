@@ -14,7 +14,8 @@ from resilisim.errors import InvalidInputError, shown_value, unknown_name
 from resilisim.inputs import read_json, read_json_lines, read_text, shown
 from resilisim.seeding import Draws
 from resilisim.tasks.benchmark import BENCHMARK_VERSION, BENCHMARKS, benchmark_tasks, find_task
-from resilisim.tasks.task import SPLITS, Task, quotas, split_of
+from resilisim.tasks.split import SPLITS, split_of
+from resilisim.tasks.task import Task, quotas
 from resilisim.tool_library.library import ToolLibrary
 
 EXPECTED = f"{BENCHMARK_VERSION!r}, a number, the id of a task, the name of a world, or the path of a JSON Lines file"

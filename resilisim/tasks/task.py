@@ -1,13 +1,12 @@
-"""What a task is: frozen plain data with the fields of the seed's Table 8, its five types, and its part of the data."""
+"""What a task is: frozen plain data with the fields of the seed's Table 8, and its five types."""
 
 from __future__ import annotations
 
 import copy
 import json
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from functools import lru_cache
 from importlib import resources
 from typing import Annotated, Any, Literal, get_args
 
@@ -16,16 +15,10 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from resilisim.errors import InvalidInputError, unknown_name
 from resilisim.inputs import json_problem, shown, validated
 from resilisim.provenance import canonical_json, content_hash
-from resilisim.seeding import hash_words
 from resilisim.tool_library.library import ToolLibrary
 
 Complexity = Literal["easy", "medium", "hard"]
 COMPLEXITIES: tuple[Complexity, ...] = get_args(Complexity)
-Split = Literal["train", "validation", "test"]
-SPLITS: tuple[Split, ...] = get_args(Split)
-SPLIT_SALT = "resilisim/split/v1"
-TRAIN_SHARE = 0.70
-VALIDATION_SHARE = 0.15
 CUSTOM_TYPE = "custom"
 DEFAULT_CONSTRAINTS: Mapping[str, Any] = {"timeout": 300, "max_retries": 3}
 MAX_NAME_LENGTH = 200  # characters of ids, types and the like, which stand in tables and records
@@ -249,34 +242,6 @@ def sorted_by_dependencies(names: Sequence[str], library: ToolLibrary) -> tuple[
         result.append(ready)
         del waiting[ready]
     return tuple(result)
-
-
-def split_of(required_tools: Iterable[str]) -> Split:
-    """Return the part of the data that a set of required tools belongs to, whatever their order.
-
-    The hash of the sorted set is a uniform number; below 0.70 it says train, below 0.85 validation, else test.
-
-    Example:
-        >>> from resilisim.tasks import split_of
-        >>> split_of(["file_operations_reader"])
-        'train'
-    """
-    return _split_of(tuple(sorted(set(required_tools))))
-
-
-@lru_cache(maxsize=10_000)  # who looks for the tasks of a split looks through all of the benchmark, and again
-def _split_of(names: tuple[str, ...]) -> Split:
-    high, low = hash_words(SPLIT_SALT, *names)
-    share = (high * 2**32 + low) / 2**64
-    if share < TRAIN_SHARE:
-        return "train"
-    return "validation" if share < TRAIN_SHARE + VALIDATION_SHARE else "test"
-
-
-def split_of_task(task: Task) -> Split:
-    """Return the part of the data that a task belongs to: by its tools, or as its world says (its tasks share them)."""
-    own = task.metadata.get("split") if "world" in task.metadata else None
-    return own if own in SPLITS else split_of(task.required_tools)
 
 
 def _resolved(references: Sequence[str], library: ToolLibrary, place: str) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from resilisim.errors import InvalidInputError, one_line
 from resilisim.inputs import read_json, read_json_lines, shown
 from resilisim.tool_library.openapi import openapi_tools
 from resilisim.tool_library.tool import Tool
-from resilisim.tool_library.tool_schemas import OWN_META, RESULT, in_one_dialect
+from resilisim.tool_library.tool_schemas import OWN_META, RESULT_FIELD, in_one_dialect
 
 MOST_TOOLS: Final = 10_000
 _DECLARED: Final = ("functionDeclarations", "function_declarations")  # where Gemini has a list of functions
@@ -229,7 +229,7 @@ def of_answers(schema: dict[str, Any]) -> dict[str, Any]:
     if schema.get("type", "object") == "object" or "object" in schema.get("type", ()):
         return schema
     definitions: dict[str, Any] = {word: schema.pop(word) for word in ("$defs", "definitions") if word in schema}
-    return {"type": "object", "properties": {RESULT: schema}, "required": [RESULT], **definitions}
+    return {"type": "object", "properties": {RESULT_FIELD: schema}, "required": [RESULT_FIELD], **definitions}
 
 
 def _of_own_export(item: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:

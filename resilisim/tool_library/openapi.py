@@ -13,9 +13,9 @@ from typing import Any, Final
 
 from resilisim.errors import InvalidInputError, one_line
 from resilisim.inputs import shown
-from resilisim.tool_library.tool_schemas import RESULT, in_one_dialect, parts_of, properties_of, referred_to
+from resilisim.tool_library.tool_schemas import RESULT_FIELD, in_one_dialect, parts_of, properties_of, referred_to
 
-METHODS: Final = ("get", "put", "post", "delete", "options", "head", "patch", "trace", "query")
+HTTP_METHODS: Final = ("get", "put", "post", "delete", "options", "head", "patch", "trace", "query")
 _MOST_OF_ARGUMENTS: Final = 500  # schemas in what an operation takes; what lies deeper may be anything
 _MOST_OF_ANSWERS: Final = 200  # likewise in what it answers
 _OF_THE_CONNECTION: Final = ("accept", "content-type", "authorization")  # headers that OpenAPI leaves out
@@ -43,13 +43,15 @@ def openapi_tools(document: Mapping[str, Any], source: str) -> list[tuple[Any, s
     for path, item in paths.items():
         where = f"{source}: path {path!r:.100}"
         item = _followed(document, item, where)
-        for method in METHODS:
+        for method in HTTP_METHODS:
             if method in item:
                 place = f"{where}, {method}"
                 operation = _followed(document, item[method], place)
                 tools.append((_Operation(document, str(path), method, item, operation, place).tool(), place))
     if not tools:
-        raise InvalidInputError(f"{source}: none of its paths has an operation; expected one of {', '.join(METHODS)}")
+        raise InvalidInputError(
+            f"{source}: none of its paths has an operation; expected one of {', '.join(HTTP_METHODS)}"
+        )
     return tools
 
 
@@ -201,7 +203,7 @@ class _Operation:
             return None
         opened = _followed(self._document, schema, where) if isinstance(schema, dict) else {}
         if opened.get("type", "object") != "object" or not ({"properties", "allOf"} & opened.keys()):
-            schema = {"type": "object", "properties": {RESULT: schema}, "required": [RESULT]}
+            schema = {"type": "object", "properties": {RESULT_FIELD: schema}, "required": [RESULT_FIELD]}
         return self._bundled({"type": "object", **schema}, _MOST_OF_ANSWERS)
 
     def _bundled(self, schema: Mapping[str, Any], most: int) -> dict[str, Any]:

@@ -20,7 +20,7 @@ MOST_PARTS: Final = 20_000  # schemas within one schema
 MOST_EXPANDED: Final = 4_000  # parts of a schema whose references have been replaced by what they refer to
 _MOST_LEVELS: Final = 64
 OWN_META: Final = "resilisim/tool"  # in `_meta` of an exported definition: what MCP has no place for
-RESULT: Final = "result"  # under which an answer that is no object stands
+RESULT_FIELD: Final = "result"  # under which an answer that is no object stands
 ANNOTATIONS: Final = ("title", "description", "default", "examples", "deprecated", "$comment", "readOnly", "writeOnly")
 # Keywords that hold one schema, a list of schemas, or schemas by name.
 _OF_ONE: Final = (

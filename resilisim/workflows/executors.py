@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Literal, get_args
 
 from resilisim.errors import unknown_name
-from resilisim.workflows.references import argument_references, numbered_parameters, undone_steps
+from resilisim.workflows.argument_references import argument_references, numbered_parameters, undone_steps
 from resilisim.workflows.workflow import Step
 
 Executor = Literal["plan-follower", "plan-and-execute", "kpi-chain", "rp-react"]

@@ -22,12 +22,12 @@ from resilisim.tasks import Task
 from resilisim.tool_library import ToolLibrary, default_library
 from resilisim.tool_library.parameters import accepts
 from resilisim.tool_library.retrieval import default_retriever
+from resilisim.workflows.argument_references import texts_of
 from resilisim.workflows.executors import Executor, carried_out
 from resilisim.workflows.flaws import SEVERITIES, Perturber
 from resilisim.workflows.flaws.flaw import STRESSORS, tool_similarity
 from resilisim.workflows.flaws.perturber import Program, with_clones
 from resilisim.workflows.planner import resolve_planner
-from resilisim.workflows.references import texts_of
 from resilisim.workflows.workflow import Step, Workflow
 
 KEPT_RESULTS = 65536
@@ -36,7 +36,7 @@ TOLERANCE = 1e-12  # below it two probabilities are equal
 
 FlawKey = tuple[str, str, str]  # flaw type, method, severity
 # The plan without a flaw, as a row of the table.
-SOUND: FlawKey = ("none", "none", "none")
+NO_FLAW: FlawKey = ("none", "none", "none")
 FLAW_KEYS: tuple[FlawKey, ...] = tuple(
     (flaw, method, severity) for flaw, methods in STRESSORS.items() for method in methods for severity in SEVERITIES
 )
@@ -71,7 +71,7 @@ def follow_steps(problem: Problem, steps: Sequence[Step], mode: str = "strict", 
     """Return the chances of following a plan to the letter, limits of its steps and refused calls included.
 
     `mode` is how parameters of calls are checked. A step that cannot be done, because of what it refers to
-    (`workflows.references`), is passed over; the `data` are texts of the task, in which nothing is a reference.
+    (`workflows.argument_references`), is passed over; the `data` are texts of the task, which refer to nothing.
 
     Raises:
         InvalidInputError: A tool is not in the library.
@@ -256,10 +256,10 @@ def flaw_cost_table(
         The row of the sound plans, then one for each of `FLAW_KEYS`; means over no task are NaN, and so are intervals
         over fewer than two.
     """
-    rows: dict[FlawKey, list[tuple[PlanCosts, PlanCosts, int]]] = {key: [] for key in (SOUND, *FLAW_KEYS)}
+    rows: dict[FlawKey, list[tuple[PlanCosts, PlanCosts, int]]] = {key: [] for key in (NO_FLAW, *FLAW_KEYS)}
     made: dict[str, Any] = {"library": library, "seed": seed, "planner": planner, "search": search}
     for costs in costs_of_tasks(tasks, **made, executor=executor, workers=workers):
-        rows[SOUND].append((costs.sound, costs.sound, 0))
+        rows[NO_FLAW].append((costs.sound, costs.sound, 0))
         for key, (flawed, edits) in costs.flawed.items():
             rows[key].append((costs.sound, flawed, edits))
         if progress is not None:

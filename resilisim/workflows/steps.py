@@ -33,7 +33,7 @@ class Wording:
     unexplained: str = "but raises the chance that the task succeeds"  # outside the list, needed by no later step
 
 
-OPTIMAL = Wording()
+SOUND_WORDING = Wording()
 
 
 def chance(problem: Problem, name: str, before: Sequence[str]) -> float:
@@ -42,7 +42,7 @@ def chance(problem: Problem, name: str, before: Sequence[str]) -> float:
     return problem.law.probability(problem.base(problem.library.index(name)), missing, 0, 0)
 
 
-def reason(problem: Problem, tools: Sequence[str], place: int, wording: Wording = OPTIMAL) -> str:
+def reason(problem: Problem, tools: Sequence[str], place: int, wording: Wording = SOUND_WORDING) -> str:
     """Return one line on why a step stands in a plan."""
     name, before = tools[place], tools[:place]
     if name not in problem.required_tools:

@@ -28,8 +28,8 @@ from resilisim.tool_library import ToolLibrary
 # gets what stands behind the first colon of a name ("hotpotqa:dev.json").
 WORLDS: Mapping[str, str] = {
     "apis-v1": "resilisim.worlds.apis.world:ApiWorld",
-    "hotpotqa": "resilisim.worlds.pages.originals:hotpotqa_world",
-    "loft": "resilisim.worlds.pages.originals:loft_world",
+    "hotpotqa": "resilisim.worlds.pages.hotpotqa_and_loft:hotpotqa_world",
+    "loft": "resilisim.worlds.pages.hotpotqa_and_loft:loft_world",
     "mcp": "resilisim.integrations.mcp.world:mcp_world",
     "pages": "resilisim.worlds.pages.generated:generated_world",
     "pages-v1": "resilisim.worlds.pages.generated:pages_v1",

@@ -11,7 +11,7 @@ from resilisim.chat.models import RoleModels, model_identity
 from resilisim.chat.openai import key_variable
 from resilisim.chat.request_options import fields_of, merged, read_request_options
 from resilisim.errors import InvalidInputError
-from resilisim.redaction import MARK, without_secrets
+from resilisim.redaction import SECRET_MARK, without_secrets
 from tests.chat.loopback import LoopbackServer, completion
 
 THINKING = {"chat_template_kwargs": {"enable_thinking": False}}
@@ -107,7 +107,7 @@ def test_a_key_is_no_option_and_is_shown_nowhere():
     with pytest.raises(InvalidInputError, match="environment alone") as caught:
         read_request_options(["planner.api_key=hunter2hunter2"])
     assert "hunter2" not in str(caught.value)
-    assert without_secrets("it is hunter2hunter2") == f"it is {MARK}"
+    assert without_secrets("it is hunter2hunter2") == f"it is {SECRET_MARK}"
 
 
 def test_each_endpoint_is_given_its_own_key_and_nobody_elses(monkeypatch):

@@ -170,7 +170,7 @@ def test_a_share_in_place_of_points_is_asked_about(command, runs):
 
 
 def test_power_plays_a_pilot_and_says_so(command, monkeypatch):
-    monkeypatch.setattr("resilisim.cli.runs.compare.PILOT_TASKS", 12)
+    monkeypatch.setattr("resilisim.cli.runs.power.PILOT_TASKS", 12)
     outcome = command("runs", "power")
     assert outcome.code == 0, outcome.err
     assert "no pilot given: playing plan-follower and repairing-follower on 12 tasks" in outcome.err

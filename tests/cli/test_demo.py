@@ -9,7 +9,7 @@ import pytest
 from resilisim import read_results
 from resilisim.cli.evaluation.demo import POLICIES, PROMPTS, one_of_each_complexity
 from resilisim.tasks.benchmark import benchmark_tasks
-from resilisim.tasks.task import split_of
+from resilisim.tasks.split import split_of
 
 
 def test_demo_goes_from_tasks_to_the_report(command, tmp_path):

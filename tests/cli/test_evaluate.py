@@ -9,7 +9,7 @@ import pytest
 from resilisim.cli.options import chosen_tasks
 from resilisim.evaluation.run import runner
 from resilisim.tasks.benchmark import benchmark_tasks
-from resilisim.tasks.task import SPLITS, split_of
+from resilisim.tasks.split import SPLITS, split_of
 from resilisim.tool_library import default_library
 
 RUN = ["evaluate", "--policy", "exact-optimum", "--policy", "plan-follower", "--prompt", "optimal", "--tasks", "6"]

@@ -12,7 +12,7 @@ import pytest
 from resilisim.datasets import export_dataset, read_records, verify_dataset
 from resilisim.datasets.dataset_folder import FORMATS, facts_of_file, plan_shards
 from resilisim.errors import InfrastructureError, InvalidInputError, StoreError
-from resilisim.tasks.task import SPLITS, split_of
+from resilisim.tasks.split import SPLITS, split_of
 from resilisim.tool_library import ToolLibrary, default_library
 from tests.datasets.toy_source import ARGUMENTS, RECORDS_PER_TASK, ToySpec, toy_record, toy_tasks
 from tests.evaluation.test_runner import wait_until_gone

@@ -15,7 +15,7 @@ from resilisim.datasets.dataset_folder import FORMATS
 from resilisim.datasets.preferences import PreferenceSpec
 from resilisim.datasets.prompt_records import PromptSpec
 from resilisim.datasets.rollout import RolloutSpec
-from resilisim.tasks.task import SPLITS, split_of
+from resilisim.tasks.split import SPLITS, split_of
 from tests.datasets.toy_source import ToySpec, has_detail, toy_tasks
 
 pytestmark = pytest.mark.long  # the library takes seconds to be imported; schemas in Arrow are tested in test_schema

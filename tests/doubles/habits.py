@@ -19,12 +19,12 @@ from resilisim.envs.conversation import ConversationEnv
 from resilisim.envs.session import Session
 from resilisim.errors import InfrastructureError
 from resilisim.evaluation.episode.play import Judging, play_agent_episode
-from resilisim.policies.base import FINISH, call_message, succeeded_tool
+from resilisim.policies.base import FINISH_TEXT, call_message, succeeded_tool
 from resilisim.policies.llm.policy import LlmPolicy
 from resilisim.policies.registry import LLM_POLICIES, make_policy
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import benchmark_tasks
-from resilisim.tasks.task import split_of
+from resilisim.tasks.split import split_of
 from tests.chat.loopback import LoopbackServer
 from tests.doubles.habit_models import HABITS, CompetentModel, path_of, right_calls
 
@@ -73,7 +73,7 @@ def reference(env: ConversationEnv, task: Task, seed: int) -> Played:
     while not session.ended:
         if judging.steps and succeeded_tool(session.reply.info) is not None:
             waiting.pop(0)
-        session.send(call_message(*waiting[0]) if waiting else FINISH)
+        session.send(call_message(*waiting[0]) if waiting else FINISH_TEXT)
     return _played(judging.record("reference"))
 
 

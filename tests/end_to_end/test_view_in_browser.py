@@ -7,7 +7,7 @@ import pytest
 
 from resilisim.evaluation import evaluate
 from resilisim.reporting.view.pages import link
-from resilisim.reporting.view.pairs import pairs_of
+from resilisim.reporting.view.side_by_side import pairs_of
 from tests.end_to_end.chromium import find_chromium, visit
 from tests.reporting.test_view import serving
 

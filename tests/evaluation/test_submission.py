@@ -36,7 +36,7 @@ from resilisim.provenance import content_hash, encode_json_line
 from resilisim.seeding import Draws
 from resilisim.tasks.benchmark import BENCHMARK_VERSION, benchmark_identity, benchmark_tasks
 from resilisim.tasks.sources import sample_tasks
-from resilisim.tasks.task import split_of
+from resilisim.tasks.split import split_of
 from resilisim.tool_library import default_library
 from tests.evaluation.agent_models import Doubting
 

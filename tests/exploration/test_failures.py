@@ -17,8 +17,8 @@ from resilisim.envs import EnvironmentSettings, Session
 from resilisim.errors import InvalidInputError
 from resilisim.evaluation import read_records
 from resilisim.exploration import Case, explore_program
-from resilisim.exploration.losing_patterns import failures_by_luck
-from resilisim.exploration.watching import Steady
+from resilisim.exploration.failures.pattern import failures_by_luck
+from resilisim.exploration.failures.watching import Steady
 from resilisim.injection.functions import Injected
 from resilisim.simulator import Law
 from tests.exploration.agents import COUNTS

@@ -20,7 +20,7 @@ from resilisim.finetuning.config import load_config
 from resilisim.finetuning.examples import Encoder, Example
 from resilisim.finetuning.sampling import Advice, Played, Sampler, _Seat, credits_of
 from resilisim.finetuning.training import _Run, drawn_tasks, train
-from resilisim.policies.base import FINISH
+from resilisim.policies.base import FINISH_TEXT
 from resilisim.seeding import VALIDATION_SALT
 from resilisim.tool_library import default_library
 from tests.finetuning.test_finetuning import NUM_TOKENS, SMALL
@@ -247,7 +247,7 @@ def test_a_search_is_right_in_the_words_of_the_demonstrator_only_and_a_call_if_i
     assert tool in default_library().names
     assert judge(planned, call) == (call, True, True)
     assert judge(planned, f"I begin. <tool_call>{tool}</tool_call>") == (call, True, True)
-    assert judge(planned, FINISH) == (call, False, False)
+    assert judge(planned, FINISH_TEXT) == (call, False, False)
     assert judge(planned, "<tool_call>utility_helper</tool_call>") == (call, False, True)
     search, *_ = judge(searching, "")
     assert search.startswith("<tool_search>")
@@ -378,7 +378,7 @@ def test_validation_in_process_plays_the_episodes_of_an_evaluation(tiny_base, mo
     config = SMALL.model_copy(update={"validation_episodes": 2, "prompts": ("optimal", "flawed")})
     tasks, encoder = drawn_tasks(config, "validation", 2), Encoder(tiny_base)
     model = with_weights(tiny_base, config)._model
-    started, said = [], iter([FINISH] * 8)
+    started, said = [], iter([FINISH_TEXT] * 8)
 
     class Spoken(_Seat):
         def send(self):
@@ -426,7 +426,7 @@ class _Finisher:
         pass
 
     def act(self, observation, info):
-        return FINISH
+        return FINISH_TEXT
 
 
 def test_greedy_says_the_likeliest_token(tiny_base, monkeypatch):

@@ -22,7 +22,7 @@ from resilisim.inputs import MAX_NESTING, json_problem, read_json, read_json_lin
 from resilisim.reporting import write_report
 from resilisim.simulator import load_law
 from resilisim.worlds.pages import hotpotqa_world, loft_world
-from resilisim.worlds.pages.originals import read_pages
+from resilisim.worlds.pages.hotpotqa_and_loft import read_pages
 from resilisim.worlds.records import load_toolqa
 from resilisim.yaml_text import MAX_DEPTH, read_yaml
 

@@ -16,17 +16,17 @@ from resilisim.chat.json_answers import split_thoughts
 from resilisim.chat.types import LONGEST_REPLY, MOST_TOKENS, ChatMessage, ChatRequest
 from resilisim.envs.protocol import call_ids, decode_native, read_native, read_text
 from resilisim.policies.llm.agents.code_act import Block, read_proposal
-from resilisim.policies.llm.agents.react import FINISH, kept_calls
+from resilisim.policies.llm.agents.react import FINISH_TOOL, kept_calls
 from resilisim.policies.llm.agents.rp_react_moves import read_move
 from resilisim.policies.llm.agents.step_plan import StepPlan, read_step_plan
 from resilisim.policies.llm.conversation_toolbox import CONVERSATION_TOOLS
-from resilisim.policies.llm.reading import Action, Unreadable, read_action, read_arguments, read_json
+from resilisim.policies.llm.reply_reading import Action, Unreadable, read_action, read_arguments, read_json
 from resilisim.tool_library import default_library
 from tests.guards import no_endless_work
 
 LIBRARY = default_library()
 READER = "file_operations_reader"
-TOOLS = (*CONVERSATION_TOOLS, FINISH)
+TOOLS = (*CONVERSATION_TOOLS, FINISH_TOOL)
 KINDS = {"execute", "search", "info", "format_error", "rejected", "finish", "wait"}
 ASKED = ChatRequest((ChatMessage("user", "Hello?"),))
 FEW, MANY = 80, 5_000

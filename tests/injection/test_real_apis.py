@@ -12,7 +12,7 @@ from resilisim.envs import EnvironmentSettings
 from resilisim.errors import InvalidInputError
 from resilisim.evaluation import EvaluationResult, evaluate
 from resilisim.evaluation.run.rescoring import rescore_run
-from resilisim.injection.real_apis import LAW, TABLE_14, TABLE_15, real_api_tables
+from resilisim.injection.real_apis import LAW_NAME, TABLE_14, TABLE_15, real_api_tables
 from resilisim.simulator import build_problem, load_law
 from resilisim.simulator.exact import solve
 from resilisim.simulator.outcomes import drawn_error
@@ -20,7 +20,7 @@ from resilisim.simulator.problem import start_state
 from resilisim.worlds import load_world
 from resilisim.worlds.apis import TwinLaw
 from resilisim.worlds.apis.api import api_library
-from resilisim.worlds.apis.twin import FAILURES
+from resilisim.worlds.apis.twin import PUBLISHED_FAILURES
 
 
 @pytest.fixture(scope="module")
@@ -86,12 +86,12 @@ def test_a_run_with_faults_shows_what_the_services_did(tmp_path: Path) -> None:
 
 
 def test_codes_of_failures_under_the_shipped_law_come_in_the_proportions_of_table_16() -> None:
-    law = load_law(LAW)
-    assert law.errors == {code: float(count) for code, count in FAILURES.items()}
+    law = load_law(LAW_NAME)
+    assert law.errors == {code: float(count) for code, count in PUBLISHED_FAILURES.items()}
     tool, counted = api_library()["joke_fetcher"], Counter[str]()
     for attempt in range(4000):
         counted[drawn_error(law, tool.failure_errors, (7, 11), attempt)[0]] += 1
-    for code, weight in FAILURES.items():
+    for code, weight in PUBLISHED_FAILURES.items():
         expected = 4000 * weight / 448
         assert abs(counted[code] - expected) < 4 * expected**0.5 + 1, code
     assert settings_of(law).errors == "documented"
@@ -133,7 +133,7 @@ def test_other_runs_have_no_such_tables(tmp_path: Path) -> None:
 def test_the_shipped_law_is_the_twins_and_its_ceiling_the_chance_of_enough_successes_in_ten() -> None:
     from scipy.stats import binom
 
-    law = load_law(LAW)
+    law = load_law(LAW_NAME)
     assert law.base == TwinLaw().success
     assert (law.not_executed, law.failed, law.history) == (1.0, 1.0, 1.0)
     required = load_world("apis-v1").tasks()[0].required_tools

@@ -20,8 +20,8 @@ from resilisim.evaluation.episode.rejudging import compare_records
 from resilisim.evaluation.run.store import read_records
 from resilisim.injection.replay import replay_calls
 from resilisim.injection.traces.faults import faults_of
-from resilisim.injection.traces.judging import record_traces
 from resilisim.injection.traces.reading import read_traces, trace_files
+from resilisim.injection.traces.recording import record_traces
 from resilisim.injection.traces.traced import Trace, TracedCall, code_of, kind_of_failure, seconds_to_wait
 
 BEGIN = 1_790_000_000

@@ -8,7 +8,7 @@ from resilisim import evaluate
 from resilisim.policies import make_policy
 from resilisim.policies.learned_names import training_memory
 from resilisim.tasks.benchmark import benchmark_tasks
-from resilisim.tasks.task import split_of
+from resilisim.tasks.split import split_of
 from resilisim.tool_library import ToolLibrary
 
 

@@ -17,7 +17,7 @@ import pytest
 
 from resilisim.envs.protocol import read_text, signals_completion
 from resilisim.errors import InvalidInputError
-from resilisim.policies.base import FINISH, OUT_OF_TURNS, WAIT
+from resilisim.policies.base import FINISH_TEXT, OUT_OF_TURNS, WAIT_TEXT
 from resilisim.policies.base import call_message as call
 from resilisim.policies.base import info_message as ask
 from resilisim.policies.base import search_message as search
@@ -69,10 +69,10 @@ SEARCHES = [search("Read the orders"), search("Check them"), search("send them")
 
 def test_each_step_is_repeated_until_it_succeeds():
     replies = [ran("a", False), missing("a", "x"), ran("a"), ran("b", False), ran("b")]
-    assert drive(PlanFollower(), PLAN, replies) == [call("a")] * 3 + [call("b")] * 2 + [FINISH]
+    assert drive(PlanFollower(), PLAN, replies) == [call("a")] * 3 + [call("b")] * 2 + [FINISH_TEXT]
     twice = "1. Execute a\n2. Execute a\n"
-    assert drive(PlanFollower(), twice, [ran("a"), ran("a")]) == [call("a"), call("a"), FINISH]
-    assert drive(RepairingFollower(), twice, [ran("a", False), ran("a")]) == [call("a"), call("a"), FINISH]
+    assert drive(PlanFollower(), twice, [ran("a"), ran("a")]) == [call("a"), call("a"), FINISH_TEXT]
+    assert drive(RepairingFollower(), twice, [ran("a", False), ran("a")]) == [call("a"), call("a"), FINISH_TEXT]
     assert drive(PlanFollower(), PLAN, [ran("a_by_its_real_name")])[-1] == call("b"), "the plan has an alias"
 
 
@@ -82,8 +82,8 @@ LIMITED = "1. Execute a\n   - Limit: at most 2 tries, and none from message 3 on
 @pytest.mark.parametrize(
     ("plan", "replies", "turns", "expected"),
     [
-        (LIMITED, [ran("a", False), ran("a", False), ran("b")], 10, [call("a"), call("a"), call("b"), FINISH]),
-        (LIMITED, [ran("a"), ran("b")], 10, [call("a"), call("b"), FINISH]),
+        (LIMITED, [ran("a", False), ran("a", False), ran("b")], 10, [call("a"), call("a"), call("b"), FINISH_TEXT]),
+        (LIMITED, [ran("a"), ran("b")], 10, [call("a"), call("b"), FINISH_TEXT]),
         (LIMITED, [REJECTED, REJECTED], 10, [call("a"), call("a"), call("b")]),  # refused calls are tries, too
         (f"1. Execute c\n{LIMITED}", [ran("c", False), ran("c")], 10, [call("c"), call("c"), call("b")]),
         # Whoever is left with nothing else to do is done, also in the closing message.
@@ -93,17 +93,17 @@ LIMITED = "1. Execute a\n   - Limit: at most 2 tries, and none from message 3 on
 @pytest.mark.parametrize("policy", [PlanFollower(), RepairingFollower()])
 def test_limits_are_kept(policy, plan, replies, turns, expected):
     if isinstance(policy, RepairingFollower) and REJECTED in replies:
-        expected = [call("a"), call("b"), FINISH]  # what does not exist is left out at once
-    assert drive(policy, plan, replies, turns=turns) == (expected or [call("b"), call("b"), FINISH])
+        expected = [call("a"), call("b"), FINISH_TEXT]  # what does not exist is left out at once
+    assert drive(policy, plan, replies, turns=turns) == (expected or [call("b"), call("b"), FINISH_TEXT])
 
 
 def test_limits_count_messages_of_every_kind_and_nothing_left_is_taken_up_again():
     replies = [ran("a", False), missing("b", "a"), told("b", "a"), ran("b")]
     plan = "1. Execute a\n   - Limit: at most 1 try; then go on\n2. Execute b\n"
-    assert drive(RepairingFollower(), plan, replies) == [call("a"), call("b"), ask("b"), call("b"), FINISH]
+    assert drive(RepairingFollower(), plan, replies) == [call("a"), call("b"), ask("b"), call("b"), FINISH_TEXT]
     # Asking is message 2, so in message 3, when a could be run for c, the plan leaves it.
     replies = [missing("c", "a"), told("c", "a"), ran("c"), ran("b")]
-    expected = [call("c"), ask("c"), call("c"), call("b"), FINISH]
+    expected = [call("c"), ask("c"), call("c"), call("b"), FINISH_TEXT]
     assert drive(RepairingFollower(), "1. Execute c\n" + LIMITED, replies) == expected
 
 
@@ -116,9 +116,9 @@ def test_parameters_of_the_plan_are_passed_unless_told_otherwise():
 def test_without_a_plan_one_search_per_clause_makes_it():
     replies = [found("read", "x"), found("check"), found("send"), ran("read"), ran("check"), ran("send")]
     calls = [call("read"), call("check"), call("send")]
-    assert drive(PlanFollower(), BASELINE, replies) == [*SEARCHES, *calls, FINISH]
+    assert drive(PlanFollower(), BASELINE, replies) == [*SEARCHES, *calls, FINISH_TEXT]
     replies = [found("read"), found("read", "check"), found()]  # found twice, and nothing found
-    assert drive(PlanFollower(), BASELINE, [*replies, ran("read")])[-2:] == [call("read"), FINISH]
+    assert drive(PlanFollower(), BASELINE, [*replies, ran("read")])[-2:] == [call("read"), FINISH_TEXT]
 
 
 def test_searching_stops_when_the_turns_are_needed_for_running():
@@ -134,7 +134,7 @@ def test_where_no_plan_can_be_made_it_stops_without_claiming_completion(policy):
 
 
 def test_the_closing_message_claims_only_what_is_true():
-    assert drive(PlanFollower(), PLAN, [ran("a"), ran("b")], turns=2)[-1] == FINISH
+    assert drive(PlanFollower(), PLAN, [ran("a"), ran("b")], turns=2)[-1] == FINISH_TEXT
     assert drive(PlanFollower(), PLAN, [ran("a"), ran("b", False)], turns=2)[-1] == OUT_OF_TURNS
     assert not signals_completion(OUT_OF_TURNS)
 
@@ -153,7 +153,7 @@ def test_repair_asks_once_and_runs_what_is_missing_first_down_to_dependencies_of
     assert drive(RepairingFollower(), PLAN, replies) == [*down, *up]
     replies = [missing("a", "x", "y"), told("a", "x", "y"), ran("x"), ran("y"), ran("a"), ran("b")]
     first = [call("a"), ask("a"), call("x"), call("y")]
-    assert drive(RepairingFollower(), PLAN, replies) == [*first, call("a"), call("b"), FINISH]
+    assert drive(RepairingFollower(), PLAN, replies) == [*first, call("a"), call("b"), FINISH_TEXT]
     replies = [missing("a", "x"), {"event": "info"}, ran("a", False)]  # an answer that says nothing
     assert drive(RepairingFollower(), PLAN, replies) == [call("a"), ask("a"), call("a"), call("a")]
 
@@ -162,7 +162,7 @@ def test_repair_does_not_ask_what_the_prompt_says():
     plan = "1. Execute a\n   - Requires: x, b\n2. Execute b\n"
     # b is needed by a, so it is moved forward; afterwards it is not run again.
     replies = [missing("a", "x", "b"), ran("x"), ran("b"), ran("a")]
-    assert drive(RepairingFollower(), plan, replies) == [call("a"), call("x"), call("b"), call("a"), FINISH]
+    assert drive(RepairingFollower(), plan, replies) == [call("a"), call("x"), call("b"), call("a"), FINISH_TEXT]
 
 
 def test_repair_takes_the_names_in_the_failure_if_it_may_not_ask():
@@ -173,7 +173,7 @@ def test_repair_takes_the_names_in_the_failure_if_it_may_not_ask():
 def test_repair_may_ask_before_the_first_call():
     replies = [told("a", "x"), told("x"), ran("x"), ran("a"), told("b", "a"), ran("b")]
     first = [ask("a"), ask("x"), call("x"), call("a")]
-    assert drive(RepairingFollower("before"), PLAN, replies) == [*first, ask("b"), call("b"), FINISH]
+    assert drive(RepairingFollower("before"), PLAN, replies) == [*first, ask("b"), call("b"), FINISH_TEXT]
     with pytest.raises(InvalidInputError, match="did you mean 'after'"):
         RepairingFollower("aftr")
 
@@ -240,7 +240,7 @@ def test_repair_changes_a_parameter_that_was_refused_and_never_sends_the_same_ca
 def test_repair_runs_what_opens_a_tool_before_it_calls_it_again():
     opener = "integration_authenticator"
     replies = [refused(READER, "access", opener), ran(opener, False), ran(opener), ran(READER)]
-    expected = [call(READER), call(opener), call(opener), call(READER), FINISH]
+    expected = [call(READER), call(opener), call(opener), call(READER), FINISH_TEXT]
     assert drive(RepairingFollower(), "1. Execute file_operations_reader", replies) == expected
 
 
@@ -249,9 +249,9 @@ def test_repair_waits_for_what_goes_away_by_itself_where_it_can(code):
     waited: Reply = {"event": "wait"}
     replies = [ran(READER, False, code), waited, ran(READER, False), ran(READER)]
     plan, policy = "1. Execute file_operations_reader", RepairingFollower()
-    patient = [call(READER), WAIT, call(READER), call(READER), FINISH]
+    patient = [call(READER), WAIT_TEXT, call(READER), call(READER), FINISH_TEXT]
     assert drive(policy, plan, replies, offers_wait=True) == patient
-    assert drive(policy, plan, [ran(READER, False, code), ran(READER)]) == [call(READER), call(READER), FINISH]
+    assert drive(policy, plan, [ran(READER, False, code), ran(READER)]) == [call(READER), call(READER), FINISH_TEXT]
 
 
 @pytest.mark.parametrize("raw", ['{"key": "a', "{key: 1}", '["a", "b"]', "no", "[" * 100_000])
@@ -277,7 +277,7 @@ def test_6_what_the_plan_expects_never_counts_as_done(policy):
     assert drive(policy, EXPECTING, [ran("a", False), ran("a", False)]) == [call("a")] * 3
     # A numbered line that names no tool is no step at all, whatever it says it brings.
     without_tool = "1. Execute\n   - Expected: everything was delivered\n2. Execute b\n"
-    assert drive(policy, without_tool, [ran("b")]) == [call("b"), FINISH]
+    assert drive(policy, without_tool, [ran("b")]) == [call("b"), FINISH_TEXT]
 
 
 def test_6_an_error_is_an_error_whatever_its_words_are(policy):
@@ -298,7 +298,7 @@ def first_messages(count, **options):
 def test_shares_of_messages():
     counts = Counter(first_messages(4000))
     # Standard errors: 0.0034 for finishing (p = 0.05), 0.0017 or less for one search, 0.0071 for one tool.
-    assert counts[FINISH] / 4000 == pytest.approx(0.05, abs=0.014)
+    assert counts[FINISH_TEXT] / 4000 == pytest.approx(0.05, abs=0.014)
     for tool in LIBRARY.names:
         assert counts[f"<tool_call>{tool}</tool_call>"] / 4000 == pytest.approx(0.85 / 3, abs=0.029)
         query = tool.replace("_", " ")
@@ -314,7 +314,7 @@ def test_the_same_episode_gives_the_same_messages():
     assert drive(policy, "prompt", replies) == first
     assert drive(RandomPolicy(library=LIBRARY), "prompt", replies) == first
     assert drive(RandomPolicy(seed=1, library=LIBRARY), "prompt", replies) != first
-    assert drive(policy, "prompt", replies[:3], turns=3)[-1] == FINISH
+    assert drive(policy, "prompt", replies[:3], turns=3)[-1] == FINISH_TEXT
     assert len(set(drive(policy, "prompt", [ran("parse", False)] * 40, turns=99))) > 3, "equal replies do not freeze it"
 
 

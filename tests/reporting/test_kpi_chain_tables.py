@@ -11,7 +11,7 @@ import pytest
 
 from resilisim.evaluation.extraction_judge import DEFAULT_THETAS, ExtractionJudge
 from resilisim.reporting import paper_tables
-from resilisim.reporting.papers.table import PaperTable
+from resilisim.reporting.papers.paper_table import PaperTable
 from resilisim.statistics import Estimate
 from resilisim.worlds import load_world
 from tests.chat.loopback import LoopbackServer

@@ -14,10 +14,10 @@ import pytest
 from resilisim.errors import InvalidInputError
 from resilisim.reporting import paper_tables
 from resilisim.reporting.page import whole_page
-from resilisim.reporting.papers.kpi_chain import BENCHMARKS
-from resilisim.reporting.papers.page import tables_csv, tables_markdown, tables_page
+from resilisim.reporting.papers.kpi_chain import BENCHMARK_OF_QUESTION
+from resilisim.reporting.papers.paper_page import tables_csv, tables_markdown, tables_page
+from resilisim.reporting.papers.paper_table import PaperRow, PaperTable
 from resilisim.reporting.papers.rp_react import DOMAINS
-from resilisim.reporting.papers.table import PaperRow, PaperTable
 from resilisim.statistics import Estimate
 from tests.reporting.agent_records import AGENTS, MODELS, agent_records
 from tests.reporting.pages import Checker, write_run
@@ -31,7 +31,7 @@ def in_world(world: str, records: list[Record], folder: Path) -> Path:
 
 def pages_records(num_tasks: int = 12) -> list[Record]:
     """Return agents' episodes on every kind of question; some answers are right in part."""
-    kinds = list(BENCHMARKS)
+    kinds = list(BENCHMARK_OF_QUESTION)
     made = []
     for record in agent_records(num_tasks, num_seeds=1):
         task = int(record["instance_id"].rpartition("_")[2], 16)
@@ -86,8 +86,8 @@ def test_table_1_scores_lists_by_recall_and_conversations_by_turns(
     for agent in AGENTS:
         own = episodes(records, agent, model, "baseline")
         expected = {}
-        for benchmark in dict.fromkeys(BENCHMARKS.values()):
-            some = [one for one in own if BENCHMARKS[one["task_type"]] == benchmark]
+        for benchmark in dict.fromkeys(BENCHMARK_OF_QUESTION.values()):
+            some = [one for one in own if BENCHMARK_OF_QUESTION[one["task_type"]] == benchmark]
             by_grade = benchmark in ("QAMPARI", "QUEST", "TopiOCQA")
             scores = [one["score"]["grade"]["score"] if by_grade else one["outcome"] for one in some]
             expected[benchmark] = statistics.fmean(scores)
@@ -115,7 +115,7 @@ def test_figures_3_and_4_are_sums_over_the_records_of_agents(pages: tuple[list[R
     model = list(MODELS)[1]
     for benchmark in ("HotpotQA", "QUEST"):
         names = ("rp-react", model, "optimal", benchmark)
-        own = [one for one in episodes(records, *names[:3]) if BENCHMARKS[one["task_type"]] == benchmark]
+        own = [one for one in episodes(records, *names[:3]) if BENCHMARK_OF_QUESTION[one["task_type"]] == benchmark]
         failed = [one for one in own if not one["outcome"]]
         planners = sum(one["agent"]["first_failure"] is not None for one in failed)
         found = values_of(failures, *names)

@@ -19,7 +19,7 @@ from resilisim.reporting import agent_sections, comparison_section, losses, resu
 from resilisim.reporting.flaws import drops_table, flaw_costs, flaw_pools, flaws_section, flaws_table
 from resilisim.reporting.groups import PromptPools
 from resilisim.reporting.page import Fold, Section
-from resilisim.statistics.comparison import METHODS
+from resilisim.statistics.comparison import COMPARISON_METHODS
 from resilisim.tables.numbers import p_value, percent, signed_interval, signed_points
 from resilisim.tables.table import Cell, Table
 from tests.evaluation.synthetic import synthetic_record, synthetic_run
@@ -293,7 +293,7 @@ def test_every_method_of_every_match_stands_in_the_tables(folders: tuple[Path, P
     compared = compare_runs(*folders)
     main, methods = comparison_section.differences_table(compared), comparison_section.methods_table(compared)
     assert len(main.rows) == len(compared.comparisons) + 1 == 5
-    assert len(methods.rows) == len(METHODS) * 5
+    assert len(methods.rows) == len(COMPARISON_METHODS) * 5
     corrected = compared.holm_p_values("paired_luck_adjusted")
     for place, (row, one) in enumerate(zip(main.rows, compared.comparisons, strict=False)):
         best = one.differences["paired_luck_adjusted"]
@@ -301,7 +301,7 @@ def test_every_method_of_every_match_stands_in_the_tables(folders: tuple[Path, P
         assert (row[5].text, row[5].detail) == (signed_points(best.difference), signed_interval(*best.interval))
         assert [text_of(cell) for cell in row[6:]] == [p_value(p) for p in (best.p_value, corrected[place])]
         for step, method in enumerate(comparison_section.METHOD_NAMES):
-            shown = methods.rows[len(METHODS) * place + step]
+            shown = methods.rows[len(COMPARISON_METHODS) * place + step]
             assert text_of(shown[4]) == signed_points(one.differences[method].difference)
             assert text_of(shown[6]) == p_value(one.differences[method].p_value)
     tasks = comparison_section.tasks_table(read_facts(folders[0]), compared)

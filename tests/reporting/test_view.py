@@ -12,9 +12,9 @@ import pytest
 from resilisim.evaluation import evaluate, read_records
 from resilisim.provenance import content_hash, encode_json_line
 from resilisim.reporting.view.pages import link
-from resilisim.reporting.view.pairs import gone_on, pairs_of, shown_episode
-from resilisim.reporting.view.runs import RunWatch
 from resilisim.reporting.view.server import ViewServer
+from resilisim.reporting.view.side_by_side import gone_on, pairs_of, shown_episode
+from resilisim.reporting.view.viewed_runs import RunWatch
 from resilisim.tasks.benchmark import find_task
 
 EVIL = "<img src=x onerror=alert(1)>"

@@ -13,12 +13,12 @@ from scipy import stats
 
 from resilisim.errors import InvalidInputError
 from resilisim.statistics import pass_at_k, pass_hat_k
+from resilisim.statistics.comparison import holm
 from resilisim.statistics.estimates import (
     clopper_pearson,
     clustered_mean,
     clustered_proportion,
     clustered_ratio,
-    holm,
     t_quantile,
 )
 

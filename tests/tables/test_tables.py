@@ -11,7 +11,7 @@ from rich.console import Console
 
 from resilisim.statistics import Estimate
 from resilisim.tables.markdown import markdown_lines
-from resilisim.tables.numbers import NOTHING, figure, p_value, percent, signed_interval, signed_points
+from resilisim.tables.numbers import NO_NUMBER, figure, p_value, percent, signed_interval, signed_points
 from resilisim.tables.table import Cell, Table
 
 RATE = Estimate(0.512, 0.1, 0.4, 0.634, 5, 5)
@@ -73,25 +73,25 @@ def test_markdown_shows_texts_as_they_are() -> None:
 def test_values_are_numbers_or_texts_by_what_they_are() -> None:
     table = Table.of_values("", ("a", "b", "c"), [(None, "x", 1), (0.25, "y", None)], digits=2)
     assert table.column_styles == ["number", "", "number"]
-    assert table.rows == [[NOTHING, "x", "1"], ["0.25", "y", NOTHING]]
+    assert table.rows == [[NO_NUMBER, "x", "1"], ["0.25", "y", NO_NUMBER]]
 
 
 def test_numbers_have_one_form() -> None:
-    assert [percent(value) for value in (-0.0001, 0.8333, -0.02, math.nan)] == ["0.0", "83.3", "−2.0", NOTHING]
+    assert [percent(value) for value in (-0.0001, 0.8333, -0.02, math.nan)] == ["0.0", "83.3", "−2.0", NO_NUMBER]
     assert [signed_points(value) for value in (0.031, -0.004, 0.0, -0.0001, math.nan)] == [
         "+3.1",
         "−0.4",
         "0.0",
         "0.0",
-        NOTHING,
+        NO_NUMBER,
     ]
     assert (signed_interval(-0.01, 0.02), signed_interval(math.nan, 0.0)) == ("[−1.0, +2.0]", "")
-    assert [p_value(value) for value in (0.0001, 0.0312, math.nan)] == ["< 0.001", "0.031", NOTHING]
+    assert [p_value(value) for value in (0.0001, 0.0312, math.nan)] == ["< 0.001", "0.031", NO_NUMBER]
     assert [figure(value, 2) for value in (12345, 0.5, None, math.nan, False, "a")] == [
         "12,345",
         "0.50",
-        NOTHING,
-        NOTHING,
+        NO_NUMBER,
+        NO_NUMBER,
         "no",
         "a",
     ]

@@ -27,7 +27,8 @@ from resilisim.tasks.benchmark import (
 from resilisim.tasks.composition import task_statistics
 from resilisim.tasks.matching import match_steps
 from resilisim.tasks.scene import domains
-from resilisim.tasks.task import FIELD_NAMES, SPLITS, TEMPLATES, instance_id_of, sorted_by_dependencies, split_of
+from resilisim.tasks.split import SPLITS, split_of
+from resilisim.tasks.task import FIELD_NAMES, TEMPLATES, instance_id_of, sorted_by_dependencies
 from resilisim.tasks.wording import GENERAL_ITEMS, clauses, vocabulary_clauses
 from resilisim.tool_library.library import default_library
 from resilisim.tool_library.parameters import check_parameters

@@ -15,18 +15,17 @@ from hypothesis import strategies as st
 from resilisim.errors import InvalidInputError
 from resilisim.tasks import Task
 from resilisim.tasks.generation import type_sequence
+from resilisim.tasks.split import SPLITS, split_of
 from resilisim.tasks.task import (
     COMPLEXITIES,
     FIELD_NAMES,
     MINIMUM_FOR_PARTIAL,
-    SPLITS,
     TASK_TYPES,
     TEMPLATES,
     instance_id_of,
     minimum_for_partial,
     quotas,
     sorted_by_dependencies,
-    split_of,
 )
 from resilisim.tool_library.library import default_library
 

@@ -25,7 +25,8 @@ from resilisim.tasks.composition import (
     write_task_figure,
 )
 from resilisim.tasks.sources import read_tasks, sample_tasks
-from resilisim.tasks.task import quotas, split_of
+from resilisim.tasks.split import split_of
+from resilisim.tasks.task import quotas
 from resilisim.tool_library.library import ToolLibrary, default_library
 from resilisim.tool_library.tool import Tool
 

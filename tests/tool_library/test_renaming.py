@@ -17,7 +17,7 @@ from resilisim.simulator import build_problem
 from resilisim.simulator.exact import solve
 from resilisim.simulator.problem import start_state
 from resilisim.tasks import benchmark_tasks
-from resilisim.tasks.task import split_of_task
+from resilisim.tasks.split import split_of_task
 from resilisim.tool_library import default_library
 from resilisim.tool_library.generator import random_library
 from resilisim.tool_library.renaming import drawn_names, renamed_library

@@ -51,7 +51,9 @@ THREADS = 2  # the compiled kernels release the interpreter lock, so they run si
 
 
 @options.takes(
-    environment=options.OptionGroup(EnvironmentSettings, [*RULE_NAMES, *GOAL_NAMES, *options.LAW, *options.TOOL_SEARCH])
+    environment=options.OptionGroup(
+        EnvironmentSettings, [*RULE_NAMES, *GOAL_NAMES, *options.LAW_OPTIONS, *options.TOOL_SEARCH]
+    )
 )
 def bound(
     *,

@@ -17,8 +17,8 @@ from resilisim.cli.options import JsonFlag, RecordTextsOption
 from resilisim.cli.output import console, error_console, plain, print_json
 from resilisim.cli.runs.compare import comparison_table
 from resilisim.errors import MAX_COUNT, InvalidInputError, MissingExtraError, count_of
-from resilisim.evaluation.results import EvaluationResult, evaluate
 from resilisim.evaluation.run.contestants import ModelSettings
+from resilisim.evaluation.run_results import EvaluationResult, evaluate
 from resilisim.evaluation.table.comparing import compare_tables
 from resilisim.evaluation.table.episodes import read_episode_table
 from resilisim.reporting import write_report

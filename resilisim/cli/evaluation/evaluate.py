@@ -12,7 +12,7 @@ import typer
 from resilisim.bounds import Seed
 from resilisim.cli.goal_options import note_unused
 from resilisim.cli.options import (
-    LAW,
+    LAW_OPTIONS,
     MODEL_PANEL,
     PROMPT_HELP,
     TOOL_SEARCH,
@@ -162,7 +162,7 @@ def scene_for(
 
 
 @takes(
-    environment=OptionGroup(EnvironmentSettings, [*RULE_NAMES, *GOAL_NAMES, *LAW, "force", *WORDING]),
+    environment=OptionGroup(EnvironmentSettings, [*RULE_NAMES, *GOAL_NAMES, *LAW_OPTIONS, "force", *WORDING]),
     models=MODEL_OPTIONS,
     limits=OptionGroup(RunLimits, panel=SCALE_PANEL),
 )

@@ -22,7 +22,7 @@ from resilisim.cli.evaluation.evaluate import (
     scene_for,
 )
 from resilisim.cli.options import (
-    LAW,
+    LAW_OPTIONS,
     MODEL_PANEL,
     JsonFlag,
     LibraryOption,
@@ -49,7 +49,7 @@ from resilisim.tasks.benchmark import BENCHMARK_VERSION
 
 
 @takes(
-    environment=OptionGroup(EnvironmentSettings, [*RULE_NAMES, *GOAL_NAMES, *LAW, *WORDING]),
+    environment=OptionGroup(EnvironmentSettings, [*RULE_NAMES, *GOAL_NAMES, *LAW_OPTIONS, *WORDING]),
     models=MODEL_OPTIONS,
     limits=OptionGroup(ExplorationLimits),
 )

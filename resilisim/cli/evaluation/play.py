@@ -21,7 +21,7 @@ from resilisim.envs.settings import GOAL_NAMES, RULE_NAMES, EnvironmentSettings
 from resilisim.evaluation.episode.play import play_episode
 from resilisim.evaluation.episode.record import EpisodeRecord
 from resilisim.evaluation.episode.rejudging import unused_force
-from resilisim.policies.base import WAIT
+from resilisim.policies.base import WAIT_TEXT
 from resilisim.tables.table import Table
 from resilisim.tasks.benchmark import BENCHMARK_VERSION
 from resilisim.tool_library.retrieval import ToolHit
@@ -29,7 +29,7 @@ from resilisim.tool_library.retrieval import ToolHit
 PLAYED = (
     *RULE_NAMES,
     *GOAL_NAMES,
-    *options.LAW,
+    *options.LAW_OPTIONS,
     "force",
     "planner",
     "prompt_style",
@@ -57,7 +57,7 @@ def expand(line: str, answers: bool = False, waits: bool = False) -> str:
     """
     word, _, rest = line.strip().partition(" ")
     if waits and word == WAIT_SHORTHAND and not rest:
-        return WAIT
+        return WAIT_TEXT
     if word == FINISH_SHORTHAND and (answers or not rest):
         return f"<finish>{rest.strip()}</finish>" if rest.strip() else "<finish/>"
     if word not in SHORTHANDS or not rest.strip():

@@ -10,7 +10,7 @@ import typer
 from resilisim.cli.options import JsonFlag
 from resilisim.cli.output import console, error_console, print_json, say
 from resilisim.errors import StoreError, count_of
-from resilisim.evaluation.results import EvaluationResult
+from resilisim.evaluation.run_results import EvaluationResult
 from resilisim.evaluation.table.facts import read_facts
 from resilisim.reporting import write_report
 from resilisim.reporting.viewer.packing import Packer

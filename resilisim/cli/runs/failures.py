@@ -16,7 +16,9 @@ from resilisim.evaluation.run.contestants import ModelSettings
 from resilisim.evaluation.run.replay import find_episode
 from resilisim.evaluation.run.store import read_records
 from resilisim.exploration import Case
-from resilisim.exploration.losing_patterns import AdversaryLimits, Attack, Pattern, Shrunk
+from resilisim.exploration.failures.adversary import AdversaryLimits, Attack
+from resilisim.exploration.failures.pattern import Pattern
+from resilisim.exploration.failures.shrinking import Shrunk
 from resilisim.tasks.benchmark import BENCHMARK_VERSION
 
 _MODELS = options.OptionGroup(
@@ -33,7 +35,7 @@ _LostArgument = Annotated[
         metavar="[ID]", help="Number of the episode, or its task's id; TASK:SEED:POLICY:PROMPT. The first lost one."
     ),
 ]
-AGAIN = "Play it again, on the command line or in Python:"
+PLAY_AGAIN = "Play it again, on the command line or in Python:"
 _Plays = Annotated[Count, typer.Option("--plays", help="Most episodes to play.")]
 
 
@@ -61,7 +63,7 @@ def shrink(
     tell_shrunk(_case(run, episode, live, models, tasks, library).shrink(plays=plays), as_json)
 
 
-def tell_shrunk(found: Shrunk, as_json: bool, again: str = AGAIN) -> None:
+def tell_shrunk(found: Shrunk, as_json: bool, again: str = PLAY_AGAIN) -> None:
     """Print the fewest failures that lose an episode, and under the line `again` what reproduces them."""
     if as_json:
         answer(True, found.to_mapping())
@@ -92,7 +94,7 @@ def adversary(
     tell_attack(case.adversary(above=limits.above, plays=limits.plays), as_json)
 
 
-def tell_attack(found: Attack, as_json: bool, again: str = AGAIN) -> None:
+def tell_attack(found: Attack, as_json: bool, again: str = PLAY_AGAIN) -> None:
     """Print the fewest failures with which an agent loses needlessly, and what reproduces them."""
     if as_json:
         answer(True, found.to_mapping())

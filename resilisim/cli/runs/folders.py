@@ -24,7 +24,7 @@ from resilisim.evaluation.run.rescoring import RescoreSummary, rescore_run
 from resilisim.evaluation.run.store import num_lines, num_planned, read_manifest
 from resilisim.provenance import encode_json_line
 from resilisim.reporting.papers import paper_tables
-from resilisim.reporting.papers.page import tables_csv, tables_markdown, write_tables_page
+from resilisim.reporting.papers.paper_page import tables_csv, tables_markdown, write_tables_page
 from resilisim.run_folder import write_file_atomically
 from resilisim.statistics.estimates import fields_to_json
 from resilisim.tables.table import Table

@@ -22,7 +22,7 @@ from resilisim.evaluation.robustness.points import (
     FLAWS,
     PART_AXES,
     RELIABILITY,
-    TURNS,
+    TURN_LIMIT,
     ProfileRun,
     check_points,
 )
@@ -91,7 +91,7 @@ def profile(
     """Show how policies cope with less reliable tools, fewer turns and flawed plans, next to the optimum."""
     for option, is_given, belongs in (
         ("--reliability", reliability, RELIABILITY),
-        ("--turns", turns, TURNS),
+        ("--turns", turns, TURN_LIMIT),
         ("--flaw", flaw, FLAWS),
         ("--severity", severity, FLAWS),
     ):

@@ -21,13 +21,13 @@ from resilisim.evaluation.submission import (
     load_set,
     write_set,
 )
-from resilisim.evaluation.submitted_episode import REFUSALS
+from resilisim.evaluation.submitted_episode import REASONS_TO_REFUSE
 from resilisim.inputs import read_text
 from resilisim.tasks.sources import read_tasks
 
 app = command_group("Check submitted runs: were they played on a published set, to the last draw?")
 
-REFUSED = 1  # exit code of a run that is not taken
+EXIT_REFUSED = 1  # exit code of a run that is not taken
 
 
 @app.command()
@@ -70,7 +70,7 @@ def check(
     else:
         output.say(*_told(submission))
     if not submission.is_accepted:
-        raise typer.Exit(REFUSED)
+        raise typer.Exit(EXIT_REFUSED)
 
 
 def _told(submission: SubmissionCheck) -> Iterator[str]:
@@ -82,7 +82,7 @@ def _told(submission: SubmissionCheck) -> Iterator[str]:
             f"refused: {submission.num_episodes:,} of {count_of(submission.num_expected, 'episode')} of {named} on "
             f"{submission.set_name}"
         )
-    for kind, heading in REFUSALS.items():
+    for kind, heading in REASONS_TO_REFUSE.items():
         number = submission.num_refusals.get(kind, 0)
         if number:
             yield f"{heading} ({number:,}):"

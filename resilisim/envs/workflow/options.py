@@ -26,7 +26,7 @@ from resilisim.simulator.end_rules import EndRules
 from resilisim.simulator.law import Law, shipped_laws
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import BENCHMARK_VERSION, benchmark_tasks
-from resilisim.tasks.task import SPLITS, split_of
+from resilisim.tasks.split import SPLITS, split_of
 from resilisim.tool_library import ToolLibrary, default_library
 
 WorkflowReward = Literal["full_success", "two_phase", Reward]

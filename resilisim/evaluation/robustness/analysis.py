@@ -23,7 +23,7 @@ from resilisim.errors import ExactLimitError
 from resilisim.evaluation.episode.record import fitting_ceiling
 from resilisim.evaluation.robustness.points import OPTIMAL, STANDARD, flawed_prompt
 from resilisim.evaluation.robustness.profile_result import (
-    SOUND,
+    NO_SEVERITY,
     AxisProfile,
     Curve,
     CurvePoint,
@@ -50,9 +50,9 @@ from resilisim.statistics.estimates import (
 )
 from resilisim.tasks import Task
 from resilisim.tool_library import ToolLibrary
+from resilisim.workflows.argument_references import texts_of
 from resilisim.workflows.plan_value import follow_steps
 from resilisim.workflows.planner import resolve_planner
-from resilisim.workflows.references import texts_of
 
 BoolArray = NDArray[np.bool_]
 Cell = tuple[str, str]  # flaw and severity
@@ -162,7 +162,7 @@ def _problem(task: Task, settings: EnvironmentSettings, library: ToolLibrary) ->
     return settings.problem(library, task.required_tools)
 
 
-NOTHING = Estimate.nothing()
+NO_ESTIMATE = Estimate.nothing()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -367,7 +367,7 @@ def _point(
 ) -> CurvePoint:
     change = None if pair is None else mean_of_changes([(*pair, np.ones(len(pair[0].count), dtype=np.bool_))])
     if summary is None:
-        return CurvePoint(value, NOTHING, NOTHING, NOTHING, change)
+        return CurvePoint(value, NO_ESTIMATE, NO_ESTIMATE, NO_ESTIMATE, change)
     recovery = None if setbacks is None else setbacks.recovery()
     return CurvePoint(value, summary.success, summary.luck_adjusted, summary.share_of_ceiling, change, recovery)
 
@@ -378,8 +378,8 @@ def analyse_flaws(
     """Return what the flaws do to all policies: `deviate` is V* of each task, `sound_run` that with the sound plans."""
     analysed = []
     for flaw, tasks in references.carried.items():
-        for severity in (SOUND, *severities):
-            obey = references.sound_obey if severity == SOUND else references.obey[flaw, severity]
+        for severity in (NO_SEVERITY, *severities):
+            obey = references.sound_obey if severity == NO_SEVERITY else references.obey[flaw, severity]
             num_tasks = int(tasks.sum())
             means = [float(values[tasks].mean()) if num_tasks else math.nan for values in (obey, deviate)]
             analysed.append(FlawReference(flaw, severity, num_tasks, len(tasks) - num_tasks, *means))
@@ -402,7 +402,7 @@ class _FlawAnalysis:
     def profile(self, references: Sequence[FlawReference]) -> FlawProfile:
         references = [reference for reference in references if reference.num_tasks]
         cells = [self._cell(reference) for reference in references]
-        keys = [(reference.flaw, reference.severity) for reference in references if reference.severity != SOUND]
+        keys = [(reference.flaw, reference.severity) for reference in references if reference.severity != NO_SEVERITY]
         flawed = [cell for cell in cells if cell.change is not None and not math.isnan(cell.success.value)]
         lowest = min((cell.success.value for cell in flawed), default=math.nan)
         worst = tuple(cell.reference for cell in flawed if cell.success.value == lowest)
@@ -413,25 +413,25 @@ class _FlawAnalysis:
         )
         return FlawProfile(
             self.played.profiled(self.policy, OPTIMAL),
-            NOTHING if sound is None else sound.success,
+            NO_ESTIMATE if sound is None else sound.success,
             tuple(cells),
             self._drop(keys),
             by_severity,
             by_flaw,
             self._recovered(keys),
             worst,
-            self._of_the_worst(worst[0], len(flawed)) if worst else NOTHING,
+            self._of_the_worst(worst[0], len(flawed)) if worst else NO_ESTIMATE,
         )
 
     def _cell(self, reference: FlawReference) -> FlawCell:
         key, tasks = (reference.flaw, reference.severity), self.references.carried[reference.flaw]
-        is_sound = reference.severity == SOUND
+        is_sound = reference.severity == NO_SEVERITY
         if is_sound:
             summary = self.played.summary(self.sound_run, self.policy, OPTIMAL, tasks)
         else:
             summary = self.played.summary(f"flaws-{reference.flaw}", self.policy, flawed_prompt(*key))
         change = None if is_sound else mean_of_changes([(self._scores[key], self._sound, tasks)])
-        success, adjusted = (NOTHING, NOTHING) if summary is None else (summary.success, summary.luck_adjusted)
+        success, adjusted = (NO_ESTIMATE, NO_ESTIMATE) if summary is None else (summary.success, summary.luck_adjusted)
         return FlawCell(reference, success, adjusted, change, None if is_sound else self._recovered([key]))
 
     @cached_property

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from resilisim.bounds import Turns, checked
-from resilisim.envs.settings import CONSTANTS, EnvironmentSettings
+from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import (
     InvalidInputError,
     StoreError,
@@ -34,6 +34,7 @@ from resilisim.run_folder import (
     run_manifest,
     write_file_atomically,
 )
+from resilisim.simulator.law import CONSTANTS
 from resilisim.tasks import Task
 from resilisim.workflows.flaws import SEVERITIES
 from resilisim.workflows.flaws.flaw import STRESSORS
@@ -42,8 +43,8 @@ from resilisim.workflows.prompts import FLAWED, SEPARATOR
 PROFILE_NAME: Final = "profile.json"
 PROFILE_SCHEMA: Final = "resilisim-profile-1"
 
-RELIABILITY, TURNS, FLAWS = "reliability", "turns", "flaws"
-AXES = (RELIABILITY, TURNS, FLAWS)  # unless others are asked for
+RELIABILITY, TURN_LIMIT, FLAWS = "reliability", "turns", "flaws"
+AXES = (RELIABILITY, TURN_LIMIT, FLAWS)  # unless others are asked for
 # Parts of a law are axes, too, each with a strength from 0 (no such part) to 1.
 PART_AXES = ("rate_limit", "outage", "broken", "corrupt", "drift", "error_kinds", "latency")
 STANDARD = "standard"
@@ -181,7 +182,7 @@ def check_points(
     parts = tuple(name for name in wanted if name in PART_AXES)
     return ProfilePoints(
         tuple(sorted(set(map(_reliability, _listed("reliability", reliabilities))))) if RELIABILITY in wanted else (),
-        tuple(sorted(set(map(_turns, _listed("turns", turns))))) if TURNS in wanted else (),
+        tuple(sorted(set(map(_turns, _listed("turns", turns))))) if TURN_LIMIT in wanted else (),
         _names("flaw", flaws, tuple(STRESSORS)) if has_flaws else (),
         _names("severity", severities, SEVERITIES) if has_flaws else (),
         parts,
@@ -209,7 +210,7 @@ def plan_runs(
     for number in points.turns:
         if number != standard.max_turns:
             changed = replace(standard, max_turns=number)
-            runs.append(ProfileRun(f"turns-{number:02d}", TURNS, number, changed, prompts, tasks))
+            runs.append(ProfileRun(f"turns-{number:02d}", TURN_LIMIT, number, changed, prompts, tasks))
     for part, strength in part_points(points):
         changed = part_setting(standard, part, strength)
         runs.append(ProfileRun(f"{part}-{strength:g}", part, strength, changed, prompts, tasks))

@@ -108,7 +108,7 @@ def _first_sound(steps: Sequence[Mapping[str, Any]], tools: set[str]) -> int | N
     )
 
 
-SOUND = "none"  # in the place of a severity: the plan without a flaw
+NO_SEVERITY = "none"  # in the place of a severity: the plan without a flaw
 
 
 @dataclass(frozen=True, slots=True)

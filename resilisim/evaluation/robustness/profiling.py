@@ -17,7 +17,6 @@ from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import InvalidInputError
 from resilisim.evaluation.episode.record import fitting_ceiling
 from resilisim.evaluation.episode.texts import RecordTexts
-from resilisim.evaluation.results import EvaluationResult, folder_of, play_plan
 from resilisim.evaluation.robustness.analysis import (
     PlayedRuns,
     ProfileReferences,
@@ -35,7 +34,7 @@ from resilisim.evaluation.robustness.points import (
     PART_AXES,
     RELIABILITY,
     STANDARD,
-    TURNS,
+    TURN_LIMIT,
     ProfilePoints,
     ProfileRun,
     check_points,
@@ -53,6 +52,7 @@ from resilisim.evaluation.run.plan import RunPlan
 from resilisim.evaluation.run.player import Players
 from resilisim.evaluation.run.runner import RunInterrupted
 from resilisim.evaluation.run.store import read_records
+from resilisim.evaluation.run_results import EvaluationResult, folder_of, play_plan
 from resilisim.tasks import Task
 from resilisim.tasks.searches import all_searches_needed
 from resilisim.tool_library import ToolLibrary
@@ -153,7 +153,7 @@ class ProfileJob:
         if self.points.flaws:
             optimum, severities = references.settings[self.standard].optimum, self.points.severities
             flaws = analyse_flaws(played, references, optimum, severities, sound_run(self.prompts))
-        axes = [axis for axis in (RELIABILITY, TURNS) if getattr(self.points, axis)] + list(self.points.parts)
+        axes = [axis for axis in (RELIABILITY, TURN_LIMIT) if getattr(self.points, axis)] + list(self.points.parts)
         states = tuple(
             RunState(
                 run.name,
@@ -189,7 +189,7 @@ class ProfileJob:
     def _axis(
         self, axis: str, played: PlayedRuns, references: ProfileReferences, runs: Sequence[ProfileRun]
     ) -> AxisProfile:
-        standard = {RELIABILITY: self.standard.base, TURNS: self.standard.max_turns}.get(axis, 0.0)
+        standard = {RELIABILITY: self.standard.base, TURN_LIMIT: self.standard.max_turns}.get(axis, 0.0)
         points = {
             run.value if isinstance(run.value, int | float) else standard: run
             for run in runs

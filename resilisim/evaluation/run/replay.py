@@ -27,7 +27,7 @@ from resilisim.policies.base import AgentFailed
 from resilisim.policies.llm.policy import LlmPolicy
 from resilisim.policies.llm.run import CONTEXT_OVERFLOW
 from resilisim.provenance import canonical_json
-from resilisim.redaction import MARK
+from resilisim.redaction import SECRET_MARK
 from resilisim.simulator.draws import KEYED, Branch, Draws, Forced
 from resilisim.tasks import Task
 from resilisim.tool_library import ToolLibrary
@@ -226,7 +226,7 @@ class Rerun:
         env = ConversationEnv(settings, library=library)
         recorded = finished(episode)
         spec = arguments["policies"][list(arguments["policy_names"]).index(episode["policy"])]
-        if MARK in spec:
+        if SECRET_MARK in spec:
             raise InvalidInputError(
                 f"policy {spec!r:.120} was played with a secret, which is not kept: it cannot be replayed"
             )

@@ -34,7 +34,7 @@ PlayedRun: TypeAlias = "tuple[Path, RunFacts, CallOutcome, tempfile.TemporaryDir
 def play_run(
     plan: RunPlan, out: Path | str | None, limits: RunLimits, players: Players, progress: bool | None
 ) -> PlayedRun:
-    """Play what is not finished of a run's shard, and write it down (`evaluation.results.evaluate`).
+    """Play what is not finished of a run's shard, and write it down (`evaluation.run_results.evaluate`).
 
     Without a folder one is taken that vanishes with the result.
     """

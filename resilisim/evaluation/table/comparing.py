@@ -16,8 +16,8 @@ from resilisim.evaluation.table.episodes import EpisodeTable
 from resilisim.evaluation.table.worst_case import read_counted_table
 from resilisim.run_folder import ABSENT, first_difference
 from resilisim.statistics import Pairs, compare_pairs
-from resilisim.statistics.comparison import METHODS, Comparison, pool_comparisons
-from resilisim.statistics.estimates import CONFIDENCE_LEVEL, FloatArray, IntArray, finite_or_none, holm
+from resilisim.statistics.comparison import COMPARISON_METHODS, Comparison, holm, pool_comparisons
+from resilisim.statistics.estimates import CONFIDENCE_LEVEL, FloatArray, IntArray, finite_or_none
 from resilisim.tasks.benchmark import texts_revision
 
 OPTIMUM_TOLERANCE = 1e-9  # V* is stored with all its digits, so only other machines' rounding may differ
@@ -90,7 +90,7 @@ class RunComparison:
     def to_mapping(self) -> dict[str, Any]:
         """Return everything as JSON values: each method pooled, then each comparison; NaN becomes None."""
         rows = [comparison.to_mapping() for comparison in self.comparisons]
-        for method in METHODS:
+        for method in COMPARISON_METHODS:
             for row, p_value in zip(rows, self.holm_p_values(method), strict=True):
                 row[method]["p_value_holm"] = finite_or_none(p_value)
         return {

@@ -19,8 +19,8 @@ from resilisim.evaluation.table.comparing import compare_tables, refuse_incompar
 from resilisim.evaluation.table.episodes import EpisodeTable, TableBuilder, taking_in
 from resilisim.evaluation.table.summary import GroupSummary, summarise
 from resilisim.evaluation.table.worst_case import counted_records
-from resilisim.statistics.comparison import Difference
-from resilisim.statistics.estimates import CONFIDENCE_LEVEL, finite_or_none, holm
+from resilisim.statistics.comparison import Difference, holm
+from resilisim.statistics.estimates import CONFIDENCE_LEVEL, finite_or_none
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ SESSION_PATH: Final = "/mcp"  # one address for session after session, each the 
 WORK_ORDER: Final = "work_order"  # the prompt that says what there is to do
 TASK: Final = "resilisim.task"  # where the scope of an HTTP request holds what answers it
 START: Final = "episode_start"
-FINISH: Final = "episode_finish"
+EPISODE_FINISH: Final = "episode_finish"
 LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
 _MOST_EPISODES: Final = 100_000  # URLs that a server remembers
 
@@ -71,7 +71,7 @@ class EpisodeHost:
         own = [tool for tool in tools if tool["name"] != "finish"]
         names = [tool["name"] for tool in own]
         # What a tool is called here, and what it is called in the session.
-        self._called = {_other_name(name, names) if name in (START, FINISH) else name: name for name in names}
+        self._called = {_other_name(name, names) if name in (START, EPISODE_FINISH) else name: name for name in names}
         listed = (_renamed(tool, name) for tool, name in zip(own, self._called, strict=True))
         self.tools = [*_EPISODE_TOOLS, *map(_for_mcp, listed)]
         self._names = [tool["name"] for tool in self.tools]
@@ -99,7 +99,7 @@ class EpisodeHost:
         try:
             if name == START:
                 return await self._start(arguments)
-            if name == FINISH:
+            if name == EPISODE_FINISH:
                 return self._finish(arguments)
             if name not in self._names:
                 raise unknown_name("tool", name[:100], self._names)
@@ -130,7 +130,7 @@ class EpisodeHost:
                 raise unknown_name("argument", name[:100], ("task", "seed", "prompt"), START)
         if self._session is not None:
             if not self._session.ended:
-                raise InvalidInputError(f"an episode is under way: call {FINISH} before the next {START}")
+                raise InvalidInputError(f"an episode is under way: call {EPISODE_FINISH} before the next {START}")
             if not self._repeats:
                 raise InvalidInputError("the episode of this URL is over: the next one needs another URL")
         wanted = {name: value for name, value in arguments.items() if value is not None}
@@ -156,7 +156,7 @@ class EpisodeHost:
 
     def take(self, session: Session) -> Session:
         """Make a session the episode that is played, and return it."""
-        session.tell_finish(f"the tool {FINISH}")
+        session.tell_finish(f"the tool {EPISODE_FINISH}")
         self._session, self._over = session, asyncio.Event()
         self._is_told = False
         if self._seconds is not None:
@@ -182,7 +182,7 @@ class EpisodeHost:
     def _finish(self, arguments: Mapping[str, Any]) -> Answer:
         for name in arguments:
             if name != "answer":
-                raise unknown_name("argument", name[:100], ("answer",), FINISH)
+                raise unknown_name("argument", name[:100], ("answer",), EPISODE_FINISH)
         session = self._session
         if session is None:
             raise InvalidInputError(f"no episode has begun: call {START} first")
@@ -194,7 +194,7 @@ class EpisodeHost:
         return Answer(json.dumps(score), data=score)
 
     def _why_over(self) -> str:
-        then = f"{START} begins the next one" if self._repeats else f"{FINISH} tells its score"
+        then = f"{START} begins the next one" if self._repeats else f"{EPISODE_FINISH} tells its score"
         return f"the episode is over: {then}"
 
     def release(self) -> None:
@@ -247,7 +247,7 @@ _EPISODE_TOOLS: Final[tuple[dict[str, Any], ...]] = (
         },
     },
     {
-        "name": FINISH,
+        "name": EPISODE_FINISH,
         "description": "Report that the task is complete; ends the episode and returns its score.",
         "inputSchema": {
             "type": "object",
@@ -316,7 +316,7 @@ def mcp_server(find: Callable[[str], EpisodeHost]) -> Any:
     return lowlevel.Server(
         "resilisim",
         version=__version__,
-        instructions=f"Call {START} to learn what there is to do, then the tools, then {FINISH}.",
+        instructions=f"Call {START} to learn what there is to do, then the tools, then {EPISODE_FINISH}.",
         on_list_tools=list_tools,
         on_call_tool=call_tool,
         on_list_prompts=list_prompts,

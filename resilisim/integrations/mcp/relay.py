@@ -54,7 +54,7 @@ from resilisim.tool_library.names import given_name
 Failure: TypeAlias = tuple[str, str]
 Answer: TypeAlias = "JSONRPCResponse | JSONRPCError"
 
-GONE: Final[Failure] = ("gone", "the client has gone before the answer came")
+CLIENT_GONE: Final[Failure] = ("gone", "the client has gone before the answer came")
 CANCELLED: Final[Failure] = ("cancelled", "the client has cancelled the call")
 ABANDONED: Final[Failure] = ("abandoned", "the client has not given the input that the call waits for")
 _MAY_HAVE_RUN: Final = ("hung", "died", "cancelled", "gone", "abandoned", "unreadable")  # kinds of failure
@@ -303,7 +303,7 @@ class Relay:
             task.cancel()
         self._stop_timers()
         is_done = not self._running and not self._paused
-        self._record_all(GONE)
+        self._record_all(CLIENT_GONE)
         if self._episode is not None:
             self._episode.end(FINISH if is_orderly and is_done else STOP)
 

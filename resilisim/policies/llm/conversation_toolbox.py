@@ -13,7 +13,7 @@ from resilisim.envs.conversation import MAX_MESSAGE_LENGTH
 from resilisim.envs.protocol import WAIT_FUNCTION, AssistantMessage, native_call, native_tools
 from resilisim.envs.reply import CallResult, Reply
 from resilisim.errors import nearest_name
-from resilisim.policies.base import WAIT, call_message, info_message, search_message
+from resilisim.policies.base import WAIT_TEXT, call_message, info_message, search_message
 from resilisim.policies.llm.tools import ToolSpec
 
 Send = Callable[[AssistantMessage], Awaitable[Reply]]
@@ -135,7 +135,7 @@ def _tag(function: str, arguments: Mapping[str, Any]) -> str:
     if function == "tool_info":
         return info_message(arguments["name"])
     if function == WAIT_FUNCTION:
-        return WAIT
+        return WAIT_TEXT
     return call_message(arguments["name"], arguments["parameters"])
 
 

@@ -15,13 +15,13 @@ from typing import Any, Final
 from resilisim.chat.json_answers import texts_in
 from resilisim.options import option
 from resilisim.policies.llm.run import AgentRun
-from resilisim.workflows.prompts import parse_steps, text_before_plan
-from resilisim.workflows.references import (
+from resilisim.workflows.argument_references import (
     ArgumentReference,
     argument_references,
     numbered_parameters,
     rewritten,
 )
+from resilisim.workflows.prompts import parse_steps, text_before_plan
 
 OF_PLANNER, OF_PROMPT = "planner", "prompt"
 CALLS_ANY_TOOL: Final = "tool_call"  # who has it may also call a tool of the library by its own name
@@ -97,7 +97,7 @@ def step_plan_of(steps: Sequence[GivenStep], run: AgentRun, names_tools: bool) -
     return json.dumps({"steps": entries}, ensure_ascii=False)
 
 
-RESULT, TEXT = "result", "text"  # entities that stand for what a task brought: as a whole, and in words
+RESULT_FIELDS, TEXT = "result", "text"  # entities that stand for what a task brought: as a whole, and in words
 
 
 def chain_plan_of(steps: Sequence[GivenStep], run: AgentRun) -> dict[str, Any]:
@@ -110,14 +110,14 @@ def chain_plan_of(steps: Sequence[GivenStep], run: AgentRun) -> dict[str, Any]:
     def written(reference: ArgumentReference, as_object: bool) -> str:
         if reference.number is None:
             return "<JSON_PATH>step</JSON_PATH>"
-        entity = RESULT if as_object else TEXT
+        entity = RESULT_FIELDS if as_object else TEXT
         asked.setdefault(reference.number, []).append(entity)
         return f"<JSON_PATH>T{reference.number}.{entity}</JSON_PATH>"
 
     inputs = [step.call(run, rewritten(step.parameters, written, step.data)) for step in steps]
     tasks: list[dict[str, Any]] = []
     for step, (tool, arguments) in zip(steps, inputs, strict=True):
-        entities = sorted(set(asked.get(step.number, [TEXT] if step.number == len(steps) else [RESULT])))
+        entities = sorted(set(asked.get(step.number, [TEXT] if step.number == len(steps) else [RESULT_FIELDS])))
         if step.number == len(steps) and TEXT not in entities:
             entities.append(TEXT)
         tasks.append(
@@ -132,7 +132,7 @@ def chain_plan_of(steps: Sequence[GivenStep], run: AgentRun) -> dict[str, Any]:
                 "expected_output_entities": [
                     {
                         "name": entity,
-                        "type": "dict" if entity == RESULT else "string",
+                        "type": "dict" if entity == RESULT_FIELDS else "string",
                         "description": f"what {step.tool} returned",
                     }
                     for entity in entities

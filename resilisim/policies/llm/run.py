@@ -20,7 +20,7 @@ from resilisim.envs.session import EpisodeEnded
 from resilisim.errors import InvalidInputError
 from resilisim.policies.agent_record import EVENT_KINDS, FAILING_COMPONENTS, WARNING_KINDS, Journal, Transcript
 from resilisim.policies.llm.agent_options import LENGTHS, AgentOptions
-from resilisim.policies.llm.reading import EXCERPT_LENGTH, Unreadable, kept_words
+from resilisim.policies.llm.reply_reading import EXCERPT_LENGTH, Unreadable, kept_words
 from resilisim.policies.llm.templates import shared_text
 from resilisim.policies.llm.tools import Toolbox
 from resilisim.redaction import fit_to_show

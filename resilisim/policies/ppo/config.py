@@ -22,7 +22,7 @@ Filter = Literal["semantic", "dependency", "constraint"]
 
 PRESETS = ("quick", "full", "paper", "generalist", "gpu")
 _PRESETS_FOLDER = Path(__file__).parent / "presets"
-NOTHING = ("none", "null", "")  # what a command line can say for "no value"
+NO_VALUE = ("none", "null", "")  # what a command line can say for "no value"
 
 
 class TrainingConfig(BaseModel):
@@ -158,7 +158,7 @@ class TrainingConfig(BaseModel):
         kinds = cls.model_fields[str(info.field_name)].annotation
         if isinstance(value, bool) and kinds is not bool:
             return str(value).lower()
-        if isinstance(value, str) and value.strip().lower() in NOTHING and type(None) in get_args(kinds):
+        if isinstance(value, str) and value.strip().lower() in NO_VALUE and type(None) in get_args(kinds):
             return None
         return value
 
@@ -179,7 +179,7 @@ class TrainingConfig(BaseModel):
         if value is None:
             return ()
         if isinstance(value, str):
-            value = [] if value.strip().lower() in NOTHING else [name.strip() for name in value.split(",")]
+            value = [] if value.strip().lower() in NO_VALUE else [name.strip() for name in value.split(",")]
         if isinstance(value, list | tuple):
             return tuple(name for name in get_args(Filter) if name in value) + tuple(
                 name for name in value if name not in get_args(Filter)

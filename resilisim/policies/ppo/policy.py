@@ -19,7 +19,7 @@ from resilisim.envs.workflow.env import Observation, WorkflowEnv
 from resilisim.envs.workflow.options import WorkflowOptions
 from resilisim.envs.workflow.spaces import INVOKE_TOOL, RETRY_TOOL, action_index, num_tools_of, tool_of
 from resilisim.errors import InvalidInputError
-from resilisim.policies.base import FINISH, WAIT, call_message, is_closing, search_message
+from resilisim.policies.base import FINISH_TEXT, WAIT_TEXT, call_message, is_closing, search_message
 from resilisim.policies.ppo import split_look_ahead
 from resilisim.policies.ppo.checkpoint import DEFAULT_CHECKPOINT, LoadedPolicy, load_checkpoint
 from resilisim.policies.ppo.network import WorkflowActor, torch_threads
@@ -450,7 +450,7 @@ class TrainedPolicy:
         policies: Sequence[TrainedPolicy], observations: Sequence[str], infos: Sequence[Info]
     ) -> list[str | None]:
         """Return what `act` says, for copies of one policy in episodes of the same task: the network is asked once."""
-        messages: list[str | None] = [FINISH] * len(policies)
+        messages: list[str | None] = [FINISH_TEXT] * len(policies)
         shown = zip(policies, observations, infos, strict=True)
         at = [policy._catch_up(observation, info) for policy, observation, info in shown]
         asked = [number for number, (_, moment) in enumerate(at) if not (moment.ended or is_closing(infos[number]))]
@@ -477,9 +477,9 @@ class TrainedPolicy:
         self._action, self._called, self._hidden = action, True, info["state"].hidden
         self._waits = message is not None and message.kind == "wait"
         if self._waits:
-            return WAIT
+            return WAIT_TEXT
         if message is None or message.kind == "finish":
-            return search_message("anything else") if message is None else FINISH
+            return search_message("anything else") if message is None else FINISH_TEXT
         # Parameters that say nothing, so that the call is accepted in strict mode too.
         tool = info["problem"].library[message.tool or ""]
         parameters = step_parameters(tool, {}, None)

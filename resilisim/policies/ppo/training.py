@@ -89,7 +89,7 @@ from resilisim.simulator.law import Law
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import benchmark_of
 from resilisim.tasks.sources import read_tasks, sample_tasks
-from resilisim.tasks.task import split_of
+from resilisim.tasks.split import split_of
 from resilisim.tool_library import ToolLibrary, default_library
 
 TENSORBOARD_FOLDER = "tensorboard"

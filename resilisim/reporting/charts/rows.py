@@ -33,7 +33,7 @@ from resilisim.reporting.charts import (
     words,
 )
 from resilisim.statistics import Estimate
-from resilisim.tables.numbers import NOTHING, interval_text, percent, signed_interval, signed_points
+from resilisim.tables.numbers import NO_NUMBER, interval_text, percent, signed_interval, signed_points
 
 AXIS_TOP = 46.0  # of the headings and the numbers of an axis
 DOTS_HEIGHT, DOT_HEIGHT = 27.0, 11.0  # of a row with one dot, and of each further one
@@ -364,7 +364,7 @@ def _share(row: ResultRow, axis: Axis, y: float, layout: Layout) -> Iterator[Sha
         half = DOTS_HEIGHT / 2.0
         yield axis.line((1.0, 1.0), (y - half, y + half), "ceiling")
     style = "privileged" if row.label.privileged else "adjusted"
-    tooltip = f"{row.label.full_name}: {number} of the ceiling {interval}".removesuffix(f" {NOTHING}")
+    tooltip = f"{row.label.full_name}: {number} of the ceiling {interval}".removesuffix(f" {NO_NUMBER}")
     yield from axis.estimate(row.share, y, style, tooltip)
 
 

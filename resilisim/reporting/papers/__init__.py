@@ -21,8 +21,8 @@ from resilisim.reporting.page import packaged_file
 from resilisim.reporting.papers.answers import Answers
 from resilisim.reporting.papers.calibration import Calibration
 from resilisim.reporting.papers.kpi_chain import benchmark_of, benchmark_score, kpi_chain_tables
+from resilisim.reporting.papers.paper_table import KPI_CHAIN, RP_REACT, PaperTable
 from resilisim.reporting.papers.rp_react import domain_of, rp_react_tables
-from resilisim.reporting.papers.table import KPI_CHAIN, RP_REACT, PaperTable
 from resilisim.worlds import load_world
 
 PAPER_OF_WORLD: Final[Mapping[str, str]] = {

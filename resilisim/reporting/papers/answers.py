@@ -10,7 +10,7 @@ from resilisim.errors import InvalidInputError
 from resilisim.evaluation.episode.record import EpisodeRecord
 from resilisim.evaluation.run.contestants import split_name
 from resilisim.evaluation.table.agents import AgentSums, mixture_note
-from resilisim.reporting.papers.table import PaperRow, Value
+from resilisim.reporting.papers.paper_table import PaperRow, Value
 from resilisim.statistics import Estimate
 from resilisim.statistics.estimates import clustered_mean, clustered_proportion
 

@@ -19,7 +19,7 @@ from resilisim.evaluation.extraction_judge import (
     threshold_sweep,
 )
 from resilisim.reporting.papers.answers import Answers, Player
-from resilisim.reporting.papers.table import KPI_CHAIN, SHARES, PaperRow, PaperTable, Value, notes_of
+from resilisim.reporting.papers.paper_table import KPI_CHAIN, SHARES, PaperRow, PaperTable, Value, notes_of
 
 COMPONENTS: Final = ("extractor", "reasoner")
 _THETA: Final = re.compile(r"theta\s*=[^,\]]*,?\s*")

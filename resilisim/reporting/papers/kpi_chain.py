@@ -13,10 +13,10 @@ from resilisim.policies.agent_record import FAILING_COMPONENTS
 from resilisim.reporting.papers.answers import Answers, Player
 from resilisim.reporting.papers.calibration import Calibration
 from resilisim.reporting.papers.kpi_chain_costs import ablation_table, cost_table, hops_table
-from resilisim.reporting.papers.table import COUNTS, KPI_CHAIN, MARK, PaperRow, PaperTable, notes_of
+from resilisim.reporting.papers.paper_table import COUNTS, KPI_CHAIN, PUBLISHED_MARK, PaperRow, PaperTable, notes_of
 
 # What a question of the pages world is like in KPI-Chain's table 1, in the order of its columns here.
-BENCHMARKS: Final[Mapping[str, str]] = {
+BENCHMARK_OF_QUESTION: Final[Mapping[str, str]] = {
     "bridge": "HotpotQA",
     "comparison": "HotpotQA",
     "hops": "MuSiQue",
@@ -41,7 +41,7 @@ def kpi_chain_tables(
         calibration: What it says of each episode.
     """
     figures = published["kpi-chain"]
-    of_paper = tuple(dict.fromkeys(BENCHMARKS.values()))
+    of_paper = tuple(dict.fromkeys(BENCHMARK_OF_QUESTION.values()))
     benchmarks = [each for each in (*of_paper, OWN) if any(key[2] == each for key in answers.scores)]
     own = (OWN,) if OWN in benchmarks else ()
     columns = (*of_paper, *own)
@@ -66,7 +66,7 @@ def kpi_chain_tables(
         tuple(rows),
         notes=(
             f"Questions: {', '.join(f'{benchmark} {count:,}' for benchmark, count in sizes.items())}.",
-            f"{MARK} had 1,000 questions of HotpotQA, 100 of each other.",
+            f"{PUBLISHED_MARK} had 1,000 questions of HotpotQA, 100 of each other.",
             "The paper lets a model judge where an exact match or recall is computed here.",
             *(("Without sections C.1 and D.2: the questions of this world are not there.",) if judge is None else ()),
             *answers.notes,
@@ -181,7 +181,7 @@ def _ranges(answers: Answers, figures: Sequence[Sequence[Any]], columns: Sequenc
 def benchmark_of(record: EpisodeRecord, is_quest: bool) -> str:
     """Return to which benchmark of the paper an episode's question belongs; `OWN` for any other one."""
     kind = "sets" if is_quest and record["task_type"] == "list" else record["task_type"]
-    return BENCHMARKS.get(kind, OWN)
+    return BENCHMARK_OF_QUESTION.get(kind, OWN)
 
 
 def benchmark_score(record: EpisodeRecord) -> float:

@@ -8,14 +8,14 @@ from typing import Any, Final
 
 from resilisim.evaluation.table.agents import AgentSums
 from resilisim.reporting.papers.answers import Answers, Costs, Player
-from resilisim.reporting.papers.table import COUNTS, KPI_CHAIN, SHARES, PaperRow, PaperTable, Value, notes_of
+from resilisim.reporting.papers.paper_table import COUNTS, KPI_CHAIN, SHARES, PaperRow, PaperTable, Value, notes_of
 from resilisim.tables.table import SIGNED
 
 AGENT, REACT, PLAN_EXECUTE = "kpi-chain", "react", "plan-and-execute"
 SWITCHES: Final = ("entities", "replanning", "memory")  # what an ablation turns off
 RATIOS, WHOLE = ",.2f", ",.0f"
 # D.1's parts of the calls of models. What tests and remembers is code here, and a tool is called without a model.
-PARTS: Final[Mapping[str, tuple[str, ...]]] = {
+COMPONENTS_OF_PART: Final[Mapping[str, tuple[str, ...]]] = {
     "planning": ("planner", "replanner"),
     "task execution": ("reasoner", "executor", "agent"),
     "extraction": ("extractor",),
@@ -116,9 +116,9 @@ def cost_table(answers: Answers, published: Sequence[Sequence[Any]]) -> Iterator
         "Latency per question (seconds in calls of models), also as a multiple of ReAct's and of Plan-Execute's; calls "
         "of models per question, and in percent of them those of each component",
         answers.name_columns,
-        ("seconds", "x ReAct", "x Plan-Execute", "calls", *PARTS, "calls of tools"),
+        ("seconds", "x ReAct", "x Plan-Execute", "calls", *COMPONENTS_OF_PART, "calls of tools"),
         tuple(rows),
-        form=(COUNTS, RATIOS, RATIOS, COUNTS, *[SHARES] * len(PARTS), COUNTS),
+        form=(COUNTS, RATIOS, RATIOS, COUNTS, *[SHARES] * len(COMPONENTS_OF_PART), COUNTS),
         notes=(
             "The paper counts calls of tools under task execution, and calls for tests and memory, which are code.",
             *notes_of(KPI_CHAIN),
@@ -128,8 +128,10 @@ def cost_table(answers: Answers, published: Sequence[Sequence[Any]]) -> Iterator
 
 def _shares(sums: AgentSums) -> list[Value]:
     total = sums.total("calls")
-    parts = [sum(sums.components.get(role, {}).get("calls", 0) for role in roles) for roles in PARTS.values()]
-    if not total or sums.components.keys() - {role for roles in PARTS.values() for role in roles}:
+    parts = [
+        sum(sums.components.get(role, {}).get("calls", 0) for role in roles) for roles in COMPONENTS_OF_PART.values()
+    ]
+    if not total or sums.components.keys() - {role for roles in COMPONENTS_OF_PART.values() for role in roles}:
         return [None] * len(parts)
     return [part / total for part in parts]
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 from resilisim.evaluation.episode.record import EpisodeRecord
 from resilisim.evaluation.table.agents import combined_performance_score, deviation_over_models, saturation
 from resilisim.reporting.papers.answers import Answers
-from resilisim.reporting.papers.table import RP_REACT, PaperRow, PaperTable, notes_of
+from resilisim.reporting.papers.paper_table import RP_REACT, PaperRow, PaperTable, notes_of
 
 # RP-ReAct's five domains in the order of its tables, then those that it leaves out.
 DOMAINS: Final = ("yelp", "scirex", "flights", "airbnb", "coffee", "agenda", "graph", "arithmetic")

@@ -22,8 +22,8 @@ from resilisim.evaluation.table.parting import said
 from resilisim.evaluation.table.summary import GroupSummary
 from resilisim.reporting.comparison_section import differences_table, methods_table
 from resilisim.reporting.page import Fold, packaged_file, page_policy, plain, render
-from resilisim.reporting.view.pairs import CHOICES, Choice, Pair, ShownEpisode
-from resilisim.reporting.view.runs import State, ViewedRun
+from resilisim.reporting.view.side_by_side import CHOICES, Choice, Pair, ShownEpisode
+from resilisim.reporting.view.viewed_runs import State, ViewedRun
 from resilisim.tables.numbers import interval_text, percent, signed_points
 
 PAIRS_A_PAGE: Final = 100

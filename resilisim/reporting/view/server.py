@@ -28,7 +28,7 @@ from resilisim.reporting.view.pages import (
     problem_page,
     runs_page,
 )
-from resilisim.reporting.view.pairs import (
+from resilisim.reporting.view.side_by_side import (
     CHOICES,
     Choice,
     FindTask,
@@ -37,7 +37,7 @@ from resilisim.reporting.view.pairs import (
     pairs_of,
     shown_episode,
 )
-from resilisim.reporting.view.runs import RunWatch, ViewedRun
+from resilisim.reporting.view.viewed_runs import RunWatch, ViewedRun
 from resilisim.tasks.benchmark import find_task as find_benchmark_task
 from resilisim.tool_library import ToolLibrary
 

@@ -1,8 +1,8 @@
 """The four methods that break how a plan passes arguments, and what tells that they did.
 
 A reference that cannot be read, that stands within a value, that names a step that does not exist, or one that comes
-later. They are put into a plan that refers to its steps by number (`workflows.references.by_number`), which is worth
-what the plan itself is worth. A nested reference can be resolved by whoever looks into values, and costs them nothing.
+later. They are put into a plan that refers to its steps by number (`workflows.argument_references.by_number`), which is
+worth what the plan itself is worth. A nested reference can be resolved by whoever looks into values, at no cost.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any
 
 from resilisim.seeding import Draws
 from resilisim.tool_library.parameters import accepts
+from resilisim.workflows.argument_references import argument_references, step_reference, undone_steps
 from resilisim.workflows.flaws.flaw import Change, Edit, Flaw, PlanView, num_edits, set_parameter
-from resilisim.workflows.references import argument_references, step_reference, undone_steps
 from resilisim.workflows.steps import RESULT_KEY, RESULT_TEXT
 from resilisim.workflows.workflow import Step
 

@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 from resilisim.seeding import Draws
 from resilisim.tool_library import Parameter, Tool
 from resilisim.tool_library.parameters import accepts
+from resilisim.workflows.argument_references import referred_tool
 from resilisim.workflows.flaws.argument_passing import REFERENCE_METHODS
 from resilisim.workflows.flaws.flaw import Change, Edit, PlanView, as_json, num_edits, set_parameter, tool_before
-from resilisim.workflows.references import referred_tool
 from resilisim.workflows.steps import FLOWING_PARAMETERS, RESULT_KEY, RESULT_TEXT, UNSTATED_TEXT, reference
 from resilisim.workflows.workflow import Step
 
@@ -516,4 +516,4 @@ _OF_FLAWS: Mapping[str, Method] = {
         progressive_drift,
     )
 }
-METHODS: Mapping[str, Method] = {**_OF_FLAWS, **REFERENCE_METHODS}
+MAKERS: Mapping[str, Method] = {**_OF_FLAWS, **REFERENCE_METHODS}

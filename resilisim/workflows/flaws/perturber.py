@@ -23,6 +23,7 @@ from resilisim.seeding import Draws
 from resilisim.simulator.end_rules import EndRules
 from resilisim.tool_library import ToolLibrary, default_library
 from resilisim.tool_library.parameters import accepts
+from resilisim.workflows.argument_references import by_number, referred_tool
 from resilisim.workflows.flaws.argument_passing import references_problem
 from resilisim.workflows.flaws.flaw import (
     ARGUMENT_PASSING,
@@ -37,8 +38,7 @@ from resilisim.workflows.flaws.flaw import (
     check_flaw,
     tool_similarity,
 )
-from resilisim.workflows.flaws.methods import METHODS, is_verifying
-from resilisim.workflows.references import by_number, referred_tool
+from resilisim.workflows.flaws.methods import MAKERS, is_verifying
 from resilisim.workflows.workflow import Step, Workflow
 
 FlawNames = tuple[str, str, str | None]  # flaw type, severity, and method if it is not to be drawn
@@ -117,7 +117,7 @@ class Perturber:
             return FlawRefusal(instance_id, flaw_type, method, severity, unsound)
         reasons = []
         for name in self._candidates(instance_id, flaw_type, method, seed):
-            change = METHODS[name](plan, severity, self._draws(seed, instance_id, flaw_type, name))
+            change = MAKERS[name](plan, severity, self._draws(seed, instance_id, flaw_type, name))
             if isinstance(change, Change):
                 changed = replace(workflow, steps=change.steps)
                 flawed = FlawedWorkflow(workflow, changed, Flaw(flaw_type, name, severity), change.edits)

@@ -34,8 +34,8 @@ from resilisim.worlds.apis.api import ERROR_CODES, TIMEOUT_SECONDS, PublicApi, g
 
 # Table 16 of the ResiliBench paper and the sentence before it: 948 calls, 500 of them successes. The counts of failures
 # add up to 448; the percentages in the table do not fit them (docs/decisions).
-CALLS, SUCCESSES = 948, 500
-FAILURES: Mapping[str, int] = {
+PUBLISHED_CALLS, SUCCESSES = 948, 500
+PUBLISHED_FAILURES: Mapping[str, int] = {
     "TIMEOUT": 337,
     "OPERATION_FAILED": 41,
     "INVALID_INPUT": 27,
@@ -78,13 +78,13 @@ class TwinLaw:
         (0.527, 'TIMEOUT')
     """
 
-    success: Share = option(SUCCESSES / CALLS, "Chance that a call succeeds.", default_text="0.527")
+    success: Share = option(SUCCESSES / PUBLISHED_CALLS, "Chance that a call succeeds.", default_text="0.527")
     median_seconds: Annotated[float, Ge(0), Le(60)] = option(
         0.4, "Median latency of an answer, in seconds.", flag="--latency"
     )
     spread: Annotated[float, Ge(0), Le(5)] = option(0.6, "Standard deviation of the logarithm of the latency.")
     seed: Seed = option(0, "Seed of all draws.")
-    errors: Mapping[str, float] = field(default_factory=lambda: dict(FAILURES), hash=False)
+    errors: Mapping[str, float] = field(default_factory=lambda: dict(PUBLISHED_FAILURES), hash=False)
     success_of: Mapping[str, float] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:

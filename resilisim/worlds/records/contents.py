@@ -14,7 +14,7 @@ from resilisim.seeding import MAX_SEED, Draws
 from resilisim.tool_library.retrieval import TextIndex
 from resilisim.worlds.records import text_collections
 from resilisim.worlds.records.database import Database, QueryLimits, create_table, quoted
-from resilisim.worlds.records.tables import (
+from resilisim.worlds.records.fictional_tables import (
     MOST_ROWS,
     TABLES,
     ColumnDraws,

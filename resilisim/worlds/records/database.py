@@ -22,7 +22,7 @@ from resilisim.errors import InfrastructureError, import_extra
 from resilisim.provenance import describe_os_error, without_surrogates
 from resilisim.run_folder import default_cache_dir
 from resilisim.worlds.base import ToolError
-from resilisim.worlds.records.tables import NULL, Table
+from resilisim.worlds.records.fictional_tables import NULL, Table
 
 _PROGRAM: Final = Path(__file__).with_name("query_process.py")
 

@@ -15,11 +15,11 @@ from typing import Any, Final
 from resilisim.errors import InvalidInputError
 from resilisim.seeding import Draws, hash_words
 from resilisim.tasks import Task
-from resilisim.tasks.task import TRAIN_SHARE, VALIDATION_SHARE, Split
+from resilisim.tasks.split import TRAIN_SHARE, VALIDATION_SHARE, Split
 from resilisim.worlds.answers import answers_in, exact_match, list_overlap, number_in, number_match, token_overlap
 from resilisim.worlds.base import Grade, ToolError, reference_calls, resolve_parameters
 from resilisim.worlds.records.contents import GeneratedData, Records
-from resilisim.worlds.records.questions.template import DIFFICULTIES, DOMAINS, TEMPLATES, Difficulty, Question
+from resilisim.worlds.records.questions.template import DIFFICULTIES, DOMAINS, QUESTION_TEMPLATES, Difficulty, Question
 from resilisim.worlds.records.tools import RecordsWorkspace, records_library
 
 _TRIES: Final = 400  # for one question
@@ -46,7 +46,7 @@ def build_tasks(data: GeneratedData, records: Records, name: str) -> tuple[Task,
 def _questions(
     data: GeneratedData, records: Records, domain: str, difficulty: Difficulty, world: str
 ) -> Iterator[Task]:
-    templates, count = TEMPLATES[domain, difficulty], data.recipe.questions
+    templates, count = QUESTION_TEMPLATES[domain, difficulty], data.recipe.questions
     of_template = dict.fromkeys(templates, 0)
     answers: Counter[tuple[str, str]] = Counter()
     texts: set[str] = set()

@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 
 from resilisim.seeding import Draws
-from resilisim.worlds.records.tables import ColumnDraws, fictional_people, fictional_words, words_of
+from resilisim.worlds.records.fictional_tables import ColumnDraws, fictional_people, fictional_words, words_of
 
 MOST_EVENTS: Final = 20_000
 MOST_PARAGRAPHS: Final = 5_000

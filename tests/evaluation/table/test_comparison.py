@@ -15,8 +15,8 @@ from resilisim.errors import InvalidInputError
 from resilisim.evaluation.table.comparing import compare_tables, match_episodes
 from resilisim.evaluation.table.episodes import GroupFacts, table_of
 from resilisim.statistics.comparison import (
+    COMPARISON_METHODS,
     MANY_PAIRS,
-    METHODS,
     PRIOR_BETA,
     PRIOR_PAIRS,
     Comparison,
@@ -126,7 +126,7 @@ def test_luck_is_taken_off_by_betas_of_the_other_folds(pairs):
 def test_swapping_the_sides_turns_every_sign(pairs):
     a, b = tables_of(pairs)
     one, other = compare_tables(a, b), compare_tables(b, a)
-    for method in METHODS:
+    for method in COMPARISON_METHODS:
         left, right = one.differences[method], other.differences[method]
         assert left.difference == pytest.approx(-right.difference, abs=1e-9, nan_ok=True)
         assert left.p_value == pytest.approx(right.p_value, abs=1e-6, nan_ok=True)

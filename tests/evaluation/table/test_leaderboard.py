@@ -13,7 +13,7 @@ from resilisim.evaluation.table.comparing import compare_tables
 from resilisim.evaluation.table.episodes import read_episode_table
 from resilisim.evaluation.table.leaderboard import read_leaderboard
 from resilisim.provenance import encode_json_line
-from resilisim.statistics.estimates import holm
+from resilisim.statistics.comparison import holm
 from tests.evaluation.synthetic import synthetic_run
 
 

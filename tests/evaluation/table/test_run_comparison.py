@@ -12,7 +12,7 @@ from resilisim.evaluation.run.rescoring import SOURCE_KEY
 from resilisim.evaluation.table.comparing import compare_run_tables, compare_tables, refuse_incomparable
 from resilisim.evaluation.table.episodes import EpisodeTable, table_of
 from resilisim.simulator import Law, RateLimit
-from resilisim.statistics.estimates import holm
+from resilisim.statistics.comparison import holm
 from tests.evaluation.synthetic import synthetic_run
 
 ARGUMENTS = {"library": "l", "environment": {"base": 0.8}}

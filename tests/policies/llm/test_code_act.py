@@ -20,7 +20,7 @@ from resilisim.policies.llm.agents.code_act import (
     read_proposal,
 )
 from resilisim.policies.llm.conversation_toolbox import CONVERSATION_TOOLS
-from resilisim.policies.llm.reading import Finish, Unreadable
+from resilisim.policies.llm.reply_reading import Finish, Unreadable
 from resilisim.policies.llm.run import EpisodeEnded
 from resilisim.sandbox import HostCallError
 from tests.guards import no_endless_work

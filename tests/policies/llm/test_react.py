@@ -11,7 +11,7 @@ from resilisim.chat import ChatMessage, ScriptedChatModel, ToolCall
 from resilisim.chat.scripted_models import ScriptedReply
 from resilisim.envs.reply import CallResult
 from resilisim.errors import InvalidInputError
-from resilisim.policies.llm.agents.react import FINISH, IGNORED, ReAct, react_loop
+from resilisim.policies.llm.agents.react import FINISH_TOOL, IGNORED, ReAct, react_loop
 from resilisim.policies.llm.run import AgentRun
 from tests.policies.llm import helpers
 from tests.policies.llm.helpers import NONSENSE, READER, ScriptedToolbox, native, play_scripted, scripted, spec
@@ -192,7 +192,7 @@ def test_native_calls():
     assert played.answer == "3"
     assert played.calls == [("search", {"query": "a"}), ("add", {"first": 1, "second": 2})]
     first = played.model.requests[0]
-    assert [tool["function"]["name"] for tool in first.tools] == ["search", "add", FINISH.name]
+    assert [tool["function"]["name"] for tool in first.tools] == ["search", "add", FINISH_TOOL.name]
     assert first.stop == ()
     both = (ToolCall("x2", "add", '{"first": 1, "second": 2}'), ToolCall(*ignored))
     assert played.messages(2)[2:] == (

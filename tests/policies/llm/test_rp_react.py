@@ -25,7 +25,7 @@ from resilisim.policies.llm.agents.rp_react_moves import (
     written,
 )
 from resilisim.policies.llm.conversation_toolbox import CONVERSATION_TOOLS
-from resilisim.policies.llm.reading import Finish, Unreadable
+from resilisim.policies.llm.reply_reading import Finish, Unreadable
 from resilisim.policies.llm.run import EpisodeEnded
 from resilisim.policies.llm.tools import ToolSpec
 from resilisim.policies.registry import make_policy

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from resilisim.policies.llm.agents.step_plan import MOST_STEPS, StepPlan, fill_in, read_step_plan, step_references_in
-from resilisim.policies.llm.reading import Unreadable
+from resilisim.policies.llm.reply_reading import Unreadable
 from tests.guards import no_endless_work
 from tests.policies.llm.helpers import spec
 

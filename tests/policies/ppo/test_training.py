@@ -32,7 +32,7 @@ from resilisim.policies.ppo.config import load_config
 from resilisim.policies.ppo.network import READ, WorkflowActor
 from resilisim.policies.ppo.training import choose_device, train, training_tasks
 from resilisim.policies.ppo.validation import Validator
-from resilisim.tasks.task import split_of
+from resilisim.tasks.split import split_of
 from resilisim.tool_library import ToolLibrary, default_library
 
 SMALL = (

@@ -21,12 +21,12 @@ from resilisim.simulator import EndRules, Law
 from resilisim.tool_library import Parameter, Tool, ToolLibrary
 from resilisim.tool_library.parameters import accepts
 from resilisim.workflows import ExactPlanner, PlannedStep, Step, Workflow
+from resilisim.workflows.argument_references import argument_references, by_number, undone_steps
 from resilisim.workflows.flaws import FLAW_TYPES, SEVERITIES, FlawedWorkflow, Perturber
 from resilisim.workflows.flaws.flaw import ARGUMENT_PASSING, STRESSORS, Edit, Flaw, FlawRefusal, PlanView
 from resilisim.workflows.flaws.perturber import flaw_problem
 from resilisim.workflows.plan_value import CostCalculator, costs_of_tasks
 from resilisim.workflows.prompts import parse_steps, render_prompt
-from resilisim.workflows.references import argument_references, by_number, undone_steps
 
 METHODS = STRESSORS[ARGUMENT_PASSING]
 BREAKING = [method for method in METHODS if method != "nested_reference"]

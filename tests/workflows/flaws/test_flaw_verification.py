@@ -162,7 +162,7 @@ def test_a_method_that_does_not_do_its_work_is_a_bug(monkeypatch):
     def lazy(plan, severity, draws):
         return Change(plan.steps, (EDIT,))
 
-    methods = {**module.METHODS, "swap": lazy}
-    monkeypatch.setattr(module, "METHODS", methods)
+    methods = {**module.MAKERS, "swap": lazy}
+    monkeypatch.setattr(module, "MAKERS", methods)
     with pytest.raises(AssertionError, match=r"sequential_order/swap/light of .*: is equal to its original"):
         Perturber(similarity=similarity).perturb(SOUND, REQUIRED, "sequential_order", "light", "swap")

@@ -9,7 +9,7 @@ from flaw_samples import METHODS, all_flawed, check_edits, flawed, outcomes, per
 
 from resilisim.workflows.flaws import FLAW_METHODS, FLAW_TYPES, SEVERITIES, FlawedWorkflow
 from resilisim.workflows.flaws.flaw import EDIT_KINDS, STRESSORS, FlawRefusal
-from resilisim.workflows.flaws.methods import METHODS as METHODS_THAT_EXIST
+from resilisim.workflows.flaws.methods import MAKERS
 from resilisim.workflows.plan_value import CostCalculator
 
 # The drift's place follows from the severity and its tools from the formula; no list of the sample validates twice.
@@ -26,8 +26,8 @@ def test_most_plans_carry_each_flaw_and_its_edits_tell_exactly_what_was_done(fla
 
 
 def test_names():
-    assert sorted(METHODS_THAT_EXIST) == sorted(method for methods in STRESSORS.values() for method in methods)
-    assert (len(FLAW_TYPES), len(STRESSORS), len(METHODS_THAT_EXIST)) == (7, 8, 14 + 4)
+    assert sorted(MAKERS) == sorted(method for methods in STRESSORS.values() for method in methods)
+    assert (len(FLAW_TYPES), len(STRESSORS), len(MAKERS)) == (7, 8, 14 + 4)
     kinds = {edit.what for flaw, method in METHODS for _, one in all_flawed(flaw, method) for edit in one.edits}
     assert kinds == set(EDIT_KINDS) - {"undone"}
 

@@ -13,7 +13,7 @@ from resilisim.evaluation import play_episode
 from resilisim.policies import make_policy
 from resilisim.policies.registry import LLM_POLICIES
 from resilisim.tasks import split_of
-from resilisim.tasks.task import split_of_task
+from resilisim.tasks.split import split_of_task
 from resilisim.worlds import load_world
 from tests.worlds.pages.hostile import NAME, TASK, TEXT
 

@@ -11,7 +11,7 @@ import pytest
 
 from resilisim.errors import InvalidInputError
 from resilisim.provenance import encode_json_line
-from resilisim.tasks.task import SPLITS
+from resilisim.tasks.split import SPLITS
 from resilisim.worlds.answers import normalized
 from resilisim.worlds.pages import guess_rates
 from resilisim.worlds.pages.generated import (

@@ -9,7 +9,7 @@ import pytest
 
 from resilisim.errors import InvalidInputError
 from resilisim.worlds.records.contents import GeneratedData, Recipe
-from resilisim.worlds.records.tables import NULL, TABLES
+from resilisim.worlds.records.fictional_tables import NULL, TABLES
 from resilisim.worlds.records.text_collections import clock_text, day_text
 from tests.worlds.records.conftest import SMALL
 

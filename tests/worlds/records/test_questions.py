@@ -43,7 +43,7 @@ def test_every_template_makes_questions_and_their_references_lead_to_the_answers
     made = Counter((task.metadata["domain"], task.metadata["difficulty"]) for task in world.tasks())
     assert made == {(domain, level): PER_DOMAIN for domain in template.DOMAINS for level in template.DIFFICULTIES}
     assert {task.metadata["template"] for task in world.tasks()} == {
-        n for some in template.TEMPLATES.values() for n in some
+        n for some in template.QUESTION_TEMPLATES.values() for n in some
     }
     for task in world.tasks()[::5]:  # all were executed when they were made
         assert world.grade(task, derived_answer(task, world.records), []).correct
@@ -83,7 +83,7 @@ def test_agents_are_not_told_the_answer(world):
 def test_too_many_questions_for_the_data_are_refused(data, records, monkeypatch):
     same = template.Question("How much is 1 + 1?", 2, (template.calculated("1 + 1"),), "${answer.result}")
     monkeypatch.setattr("resilisim.worlds.records.question_set.DOMAINS", ("coffee",))
-    monkeypatch.setitem(template.TEMPLATES, ("coffee", "easy"), {"same": lambda data, draws: same})
+    monkeypatch.setitem(template.QUESTION_TEMPLATES, ("coffee", "easy"), {"same": lambda data, draws: same})
     with pytest.raises(InvalidInputError, match=r"7 questions .* are too many .*: coffee, easy, same gave 1"):
         build_tasks(data, records, "small")
 

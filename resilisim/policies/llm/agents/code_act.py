@@ -15,10 +15,10 @@ from resilisim.chat.json_answers import LONGEST_READ
 from resilisim.envs.protocol import has_finish_mark
 from resilisim.options import option
 from resilisim.policies.llm.agent_options import AgentOptions
-from resilisim.policies.llm.agents.react import FINISH, finish_answer
+from resilisim.policies.llm.agents.react import FINISH_TOOL, finish_answer
 from resilisim.policies.llm.conversation_toolbox import CONVERSATION_TOOLS
 from resilisim.policies.llm.policy import LlmPolicy
-from resilisim.policies.llm.reading import (
+from resilisim.policies.llm.reply_reading import (
     LONGEST_WORDS,
     Action,
     Finish,
@@ -293,10 +293,10 @@ def call_as_proposal(text: str, tools: Toolbox) -> Block | Finish | None:
 
     Models that were trained to call tools by JSON do so here, too.
     """
-    action = read_action(text, (*tools.specs, FINISH))
+    action = read_action(text, (*tools.specs, FINISH_TOOL))
     if not isinstance(action, Action):
         return None
-    if action.name == FINISH.name:
+    if action.name == FINISH_TOOL.name:
         return Finish(finish_answer(action.arguments))
     spec = next((spec for spec in tools.specs if spec.name == action.name), None)
     return None if spec is None else Block(f"print({python_name(spec)}(**{action.arguments!r}))", action.thought)

@@ -16,7 +16,7 @@ from resilisim.policies.llm.agent_options import LENGTHS, AgentOptions, length
 from resilisim.policies.llm.agents.react import answered_calls, kept_calls
 from resilisim.policies.llm.conversation_toolbox import ConversationToolbox
 from resilisim.policies.llm.policy import LlmPolicy
-from resilisim.policies.llm.reading import (
+from resilisim.policies.llm.reply_reading import (
     NO_WORDS,
     Action,
     Unreadable,

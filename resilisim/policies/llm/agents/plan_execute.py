@@ -27,7 +27,7 @@ from resilisim.policies.llm.agents.step_plan import (
 )
 from resilisim.policies.llm.given_plan import OF_PROMPT, first_plan_option, given_steps, step_plan_of
 from resilisim.policies.llm.policy import LlmPolicy
-from resilisim.policies.llm.reading import Unreadable, excerpt, read_json, visible
+from resilisim.policies.llm.reply_reading import Unreadable, excerpt, read_json, visible
 from resilisim.policies.llm.run import AgentRun
 from resilisim.policies.llm.tools import ToolSpec, describe_tools, error_of
 

@@ -16,7 +16,7 @@ from resilisim.envs.session import EpisodeEnded
 from resilisim.options import option
 from resilisim.policies.llm.agent_options import AgentOptions, length
 from resilisim.policies.llm.policy import LlmPolicy
-from resilisim.policies.llm.reading import (
+from resilisim.policies.llm.reply_reading import (
     LONGEST_WORDS,
     NO_WORDS,
     Action,
@@ -31,14 +31,14 @@ from resilisim.policies.llm.run import AgentRun
 from resilisim.policies.llm.templates import DEFAULT_EXAMPLES, NO_EXAMPLES, PromptTexts, load_prompts, packaged_prompts
 from resilisim.policies.llm.tools import Toolbox, ToolSpec, describe_tools
 
-FINISH: Final = ToolSpec(
+FINISH_TOOL: Final = ToolSpec(
     "finish",
     "Ends the work and gives the answer.",
     {"type": "object", "properties": {"answer": {"type": "string"}}, "required": ["answer"]},
 )
 FINISH_FORM: Final = 'Action: finish {"answer": "..."}'  # what a text agent that is one loop writes at the end
 NO_PROBLEM: Final = ("", "none", "null", "no", "n/a", "false")
-STOP: Final = ("\nObservation:",)
+STOP_TEXTS: Final = ("\nObservation:",)
 MOST_CALLS_KEPT: Final = 8  # of one reply; only the first one is carried out
 LONGEST_NAME: Final = 64  # endpoints take no longer names of functions
 IGNORED: Final = "Ignored: only the first call of a reply is carried out."
@@ -174,7 +174,7 @@ async def react_loop(
     while len(done) < steps and not (stop_when is not None and stop_when()):
         turn = await loop.turn(messages)
         wish = turn.wish
-        if isinstance(wish, Action) and wish.name == FINISH.name:
+        if isinstance(wish, Action) and wish.name == FINISH_TOOL.name:
             problem = _problem(wish.arguments) if may_fail else None
             answer = finish_answer(wish.arguments) if problem is None else None
             keep(LoopStep(wish.thought, wish.name, wish.arguments, error=problem))
@@ -225,7 +225,7 @@ class _Loop:
     @property
     def specs(self) -> tuple[ToolSpec, ...]:
         """The tools and finish."""
-        return (*self.tools.specs, FINISH)
+        return (*self.tools.specs, FINISH_TOOL)
 
     async def turn(self, messages: Sequence[ChatMessage]) -> _Turn:
         """Ask for the next action; where the reply holds none, ask once more for the action alone."""
@@ -241,7 +241,7 @@ class _Loop:
 
     async def _ask(self, messages: Sequence[ChatMessage]) -> _Turn:
         functions = [spec.to_function() for spec in self.specs] if self.run.native else []
-        reply = await self.run.ask(self.role, messages, stop=() if functions else STOP, tools=functions)
+        reply = await self.run.ask(self.role, messages, stop=() if functions else STOP_TEXTS, tools=functions)
         words = excerpt(visible(reply.text), LONGEST_WORDS)
         calls = reply.tool_calls if functions else ()
         wish = _wish_of(calls[0], words) if calls else read_action(reply.text, self.specs)
@@ -270,7 +270,7 @@ class _Loop:
 
 def loop_tools(tools: Toolbox) -> str:
     """Return the list of tools for the loop's instructions, finish included."""
-    return describe_tools((*tools.specs, FINISH))
+    return describe_tools((*tools.specs, FINISH_TOOL))
 
 
 def loop_instructions(run: AgentRun, prompts: PromptTexts) -> str:
@@ -296,8 +296,8 @@ def _shortened(text: str, longest: int) -> str:
 
 def read_end(text: str) -> Finish | None:
     """Return the end that a reply says in any of the forms that end an agent, for agents that have one of their own."""
-    end = read_action(text, (FINISH,))
-    if isinstance(end, Unreadable) or end.name != FINISH.name:
+    end = read_action(text, (FINISH_TOOL,))
+    if isinstance(end, Unreadable) or end.name != FINISH_TOOL.name:
         return None
     return Finish(finish_answer(end.arguments) or end.thought)
 

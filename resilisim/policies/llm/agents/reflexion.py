@@ -16,7 +16,7 @@ from resilisim.options import option
 from resilisim.policies.llm.agent_options import AgentOptions, length
 from resilisim.policies.llm.agents.react import FINISH_FORM, LoopResult, loop_instructions, react_loop
 from resilisim.policies.llm.policy import LlmPolicy
-from resilisim.policies.llm.reading import Unreadable, excerpt, read_json, visible
+from resilisim.policies.llm.reply_reading import Unreadable, excerpt, read_json, visible
 from resilisim.policies.llm.run import AgentRun
 
 MOST_LINES: Final = 3  # of a reflection

@@ -24,7 +24,7 @@ from resilisim.policies.llm.agents.react import loop_tools, react_loop
 from resilisim.policies.llm.agents.rp_react_moves import (
     BEGIN_QUERY,
     END_QUERY,
-    STOP,
+    STOP_TEXTS,
     Query,
     identity,
     read_move,
@@ -41,7 +41,7 @@ from resilisim.policies.llm.given_plan import (
     words_for_a_result,
 )
 from resilisim.policies.llm.policy import LlmPolicy
-from resilisim.policies.llm.reading import Finish, Unreadable, excerpt
+from resilisim.policies.llm.reply_reading import Finish, Unreadable, excerpt
 from resilisim.policies.llm.run import AgentRun
 from resilisim.policies.llm.templates import DEFAULT_EXAMPLES, NO_EXAMPLES
 from resilisim.policies.llm.tools import READ_AS_TEXT, ToolSpec, value_for_code
@@ -51,7 +51,7 @@ from resilisim.tool_library import ToolLibrary
 PLANNER: Final = "planner"
 EXECUTOR: Final = "executor"
 ALL: Final = "all"
-NOTHING: Final = "(none)"
+NO_VARIABLES: Final = "(none)"
 LONGEST_RESULT: Final = 8_000  # characters of an executor's answer that the planner is given
 _NAME = re.compile(r"[A-Za-z][\w-]{0,30}\Z")
 _ADDRESS = re.compile(r"\s*([A-Za-z][\w-]{0,30})\s*:\s*")
@@ -162,7 +162,7 @@ class _Task:
         run = self._run
         messages = [ChatMessage("system", self._planner_instructions()), ChatMessage("user", run.task)]
         for step in range(1, self._options.steps + 1):
-            reply = await run.ask(PLANNER, messages, stop=STOP)
+            reply = await run.ask(PLANNER, messages, stop=STOP_TEXTS)
             move = read_move(reply.text)
             if isinstance(move, Finish):
                 return move.answer
@@ -265,8 +265,8 @@ class _Task:
             tools=loop_tools(toolbox),
             facts=self._run.facts,
             examples="\n\n".join(examples),
-            variables="\n".join(kept) or NOTHING,
-            history="\n\n".join(over) or NOTHING,
+            variables="\n".join(kept) or NO_VARIABLES,
+            history="\n\n".join(over) or NO_VARIABLES,
         )
 
     def _preview_of(self, variable: Variable) -> str:

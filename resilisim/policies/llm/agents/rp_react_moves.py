@@ -9,7 +9,7 @@ from typing import Final
 from resilisim.chat import ChatReply
 from resilisim.chat.json_answers import LONGEST_READ
 from resilisim.policies.llm.agents.react import read_end
-from resilisim.policies.llm.reading import Finish, Unreadable, excerpt, kept_words, visible
+from resilisim.policies.llm.reply_reading import Finish, Unreadable, excerpt, kept_words, visible
 from resilisim.provenance import without_surrogates
 
 BEGIN_QUERY: Final = "<|begin_search_query|>"
@@ -18,7 +18,7 @@ BEGIN_RESULT: Final = "<|begin_search_result|>"
 END_RESULT: Final = "<|end_search_result|>"
 
 # A model that goes on after its question would invent the result.
-STOP: Final = (BEGIN_RESULT,)
+STOP_TEXTS: Final = (BEGIN_RESULT,)
 
 LONGEST_QUESTION: Final = 4_000
 LONGEST_THOUGHTS: Final = 8_000  # characters kept of the thoughts before a move: their end, which it follows from

@@ -11,7 +11,14 @@ from typing import Any, Final, Literal
 
 from resilisim.chat.json_answers import LONGEST_READ, NotALiteral, json_value_at, texts_in
 from resilisim.policies.llm.agents.react import read_end
-from resilisim.policies.llm.reading import EXCERPT_LENGTH, Unreadable, excerpt, read_action, read_arguments, visible
+from resilisim.policies.llm.reply_reading import (
+    EXCERPT_LENGTH,
+    Unreadable,
+    excerpt,
+    read_action,
+    read_arguments,
+    visible,
+)
 from resilisim.policies.llm.tools import ToolSpec
 
 # Why a step failed, and whose doing it is.

@@ -22,9 +22,9 @@ from resilisim.policies.llm.kpi_chain.entities import (
 )
 from resilisim.policies.llm.kpi_chain.kpi_plan import (
     DONE,
-    FAILED,
     OUTPUT,
     PENDING,
+    TASK_FAILED,
     TOOL_CALL,
     ChainPlan,
     KpiChainOptions,
@@ -37,7 +37,7 @@ from resilisim.policies.llm.kpi_chain.kpi_plan import (
 )
 from resilisim.policies.llm.kpi_chain.model_yaml import UnreadableReplyError, dump_yaml
 from resilisim.policies.llm.policy import LlmPolicy
-from resilisim.policies.llm.reading import Unreadable, excerpt, visible
+from resilisim.policies.llm.reply_reading import Unreadable, excerpt, visible
 from resilisim.policies.llm.run import AgentRun
 from resilisim.policies.llm.templates import DEFAULT_EXAMPLES
 from resilisim.policies.llm.tools import describe_tools, error_of
@@ -188,7 +188,7 @@ class ChainState:
 
     def fail(self, task: PlanTask, outcome: Failed) -> None:
         """Write down that a task failed."""
-        self.plan = self.plan.with_task(task.task_id, status=FAILED, failure=outcome.reason)
+        self.plan = self.plan.with_task(task.task_id, status=TASK_FAILED, failure=outcome.reason)
         self.open_failures.setdefault(self._lineages[task.task_id], outcome)
         self._publish()
         self.run.note("task_failed", outcome.component, outcome.reason, task=task.task_id)

@@ -29,7 +29,7 @@ NUMBER: Final = "number"
 BOOLEAN: Final = "boolean"
 ARRAY: Final = "array"
 DICT: Final = "dict"
-ANY: Final = "any"
+ANY_TYPE: Final = "any"
 
 FINAL_ANSWER: Final = "final_answer"
 _CONFIDENCES: Final = ("confidence_score", "confidence_scores")
@@ -40,7 +40,7 @@ _ALIASES: Final[dict[str, tuple[str, ...]]] = {
     BOOLEAN: ("boolean", "bool"),
     ARRAY: ("array", "list", "sequence", "tuple", "set"),
     DICT: ("dict", "dictionary", "object", "map", "mapping", "json"),
-    ANY: ("any",),
+    ANY_TYPE: ("any",),
 }
 _CANONICAL: Final = {alias: kind for kind, aliases in _ALIASES.items() for alias in aliases}
 # "array of strings", "list[str]", "array<string>", "string (optional)": the first word says what it is.
@@ -75,7 +75,7 @@ def type_of(value: Any) -> str:
 
 def fits(value: Any, kind: str) -> bool:
     """Return whether a value is of a canonical type."""
-    return kind == ANY or type_of(value) == kind
+    return kind == ANY_TYPE or type_of(value) == kind
 
 
 def is_missing(value: Any) -> bool:

@@ -24,7 +24,7 @@ from resilisim.options import option
 from resilisim.policies.llm.agent_options import AgentOptions
 from resilisim.policies.llm.given_plan import first_plan_option
 from resilisim.policies.llm.kpi_chain.entities import (
-    ANY,
+    ANY_TYPE,
     ARRAY,
     DICT,
     FINAL_ANSWER,
@@ -48,7 +48,7 @@ REASONING: Final = "Reasoning"
 TaskStatus = Literal["pending", "done", "failed"]
 PENDING: Final = "pending"
 DONE: Final = "done"
-FAILED: Final = "failed"
+TASK_FAILED: Final = "failed"
 
 OUTPUT: Final = "output"  # the whole output of a task, where tasks have no entities of their own (the ablation)
 MAX_TASKS: Final = 50
@@ -365,7 +365,7 @@ def _task(number: int, entry: Any, rules: PlanRules, problems: list[str], warnin
     fields = {name: value for name, value in entry.items() if name not in _NOT_BELIEVED}
     entity_lists = [entry[name] for name in (_ENTITIES, _ENTITIES_TOO) if entry.get(name) is not None]
     if not rules.options.entities:
-        fields[_ENTITIES] = (EntitySpec(name=OUTPUT, type=ANY, description="What the task brings."),)
+        fields[_ENTITIES] = (EntitySpec(name=OUTPUT, type=ANY_TYPE, description="What the task brings."),)
     elif len(entity_lists) == 2 and entity_lists[0] != entity_lists[1]:
         problems.append(f"{task_id}: {_ENTITIES} and {_ENTITIES_TOO} differ; write only the first")
     else:
@@ -412,7 +412,7 @@ def _literal(tree: Any, kind: str | None) -> Any:
     Plans write literals in blocks of text, in which a number is a text as well.
     """
     value = wanted_value(tree, kind)
-    if not isinstance(value, str) or kind in (None, STRING, ANY):
+    if not isinstance(value, str) or kind in (None, STRING, ANY_TYPE):
         return value
     try:
         read = read_yaml(value)
@@ -510,7 +510,7 @@ def _dependency_problems(task: PlanTask, earlier: Mapping[str, PlanTask], ids: l
         elif needed not in earlier:
             word = "depends on it in its turn" if needed in ids else "does not exist"
             yield f"depends on or refers to {needed!r}, which {word}"
-        elif earlier[needed].status == FAILED:
+        elif earlier[needed].status == TASK_FAILED:
             yield f"depends on or refers to {needed!r}, which failed and has no results"
 
 
@@ -523,7 +523,7 @@ def _reference_problems(task: PlanTask, earlier: Mapping[str, PlanTask], rules: 
             yield f"{parameter.name!r} mixes a reference with other text; {expected}"
     for reference in task.references if rules.options.entities and rules.options.memory else ():
         source = earlier.get(reference.task_id)
-        if source is None or source.status == FAILED or source.task_id == task.task_id:
+        if source is None or source.status == TASK_FAILED or source.task_id == task.task_id:
             continue  # said as a dependency
         names = tuple(source.result) if source.status == DONE else source.entity_names
         if reference.entity not in names:

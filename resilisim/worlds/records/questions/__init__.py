@@ -1,4 +1,4 @@
-"""Templates of questions, by domain; importing this files all of them in `template.TEMPLATES`."""
+"""Templates of questions, by domain; importing this files all of them in `template.QUESTION_TEMPLATES`."""
 
 import importlib
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from resilisim.seeding import Draws
 from resilisim.worlds.records.contents import GeneratedData
+from resilisim.worlds.records.fictional_tables import fictional_words, words_of
 from resilisim.worlds.records.questions.template import Question, calculated, python, template
-from resilisim.worlds.records.tables import fictional_words, words_of
 
 _GOODS = words_of(
     "apples bolts bricks candles cards crates eggs jars lamps nails pencils plates ribbons stamps tiles towels"

@@ -8,6 +8,7 @@ import numpy as np
 
 from resilisim.seeding import Draws
 from resilisim.worlds.records.contents import GeneratedData
+from resilisim.worlds.records.fictional_tables import Table
 from resilisim.worlds.records.questions.template import (
     Question,
     calculated,
@@ -20,7 +21,6 @@ from resilisim.worlds.records.questions.template import (
     template,
     values_of,
 )
-from resilisim.worlds.records.tables import Table
 
 _FLIGHT = "flight {AirlineCode}{FlightNumber} from {Origin} to {Dest} on {FlightDate}"
 _KEY = "FlightNumber = {FlightNumber} AND FlightDate = '{FlightDate}'"

@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from resilisim.seeding import Draws
 from resilisim.worlds.records.contents import GeneratedData
-from resilisim.worlds.records.tables import Table
+from resilisim.worlds.records.fictional_tables import Table
 
 Difficulty = Literal["easy", "hard"]
 AnswerKind = Literal["text", "number", "set"]
@@ -62,7 +62,7 @@ class Question:
 Template: TypeAlias = Callable[[GeneratedData, Draws], "Question | None"]
 """Makes a question, or None where what was drawn does not do (no single answer, too few rows)."""
 
-TEMPLATES: Final[dict[tuple[str, Difficulty], dict[str, Template]]] = {
+QUESTION_TEMPLATES: Final[dict[tuple[str, Difficulty], dict[str, Template]]] = {
     (domain, difficulty): {} for domain in DOMAINS for difficulty in DIFFICULTIES
 }
 
@@ -71,7 +71,7 @@ def template(domain: str, difficulty: Difficulty, name: str = "") -> Callable[[T
     """Return a decorator that files a template under its own name or another."""
 
     def filed(make: Template) -> Template:
-        TEMPLATES[domain, difficulty][name or make.__name__] = make
+        QUESTION_TEMPLATES[domain, difficulty][name or make.__name__] = make
         return make
 
     return filed

@@ -6,6 +6,7 @@ from typing import Any
 
 from resilisim.seeding import Draws
 from resilisim.worlds.records.contents import GeneratedData
+from resilisim.worlds.records.fictional_tables import CATEGORIES, Table
 from resilisim.worlds.records.questions.template import (
     Question,
     calculated,
@@ -18,7 +19,6 @@ from resilisim.worlds.records.questions.template import (
     template,
     values_of,
 )
-from resilisim.worlds.records.tables import CATEGORIES, Table
 
 
 def _business(data: GeneratedData, draws: Draws) -> tuple[Table, dict[str, Any] | None]:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from resilisim.workflows import Step, Workflow
-from resilisim.workflows.references import (
+from resilisim.workflows.argument_references import (
     argument_references,
     by_number,
     mended_references,

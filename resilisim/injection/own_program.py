@@ -33,7 +33,7 @@ class Program:
         reset: Called before each play, to undo what the one before has done.
 
     Example:
-        >>> from resilisim.injection.program import Program
+        >>> from resilisim.injection.own_program import Program
         >>> def loud(tools):
         ...     return tools["upper"]("abc")
         >>> program = Program.of(loud, [str.upper], law=1.0, required=["upper"])

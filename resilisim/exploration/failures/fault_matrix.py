@@ -10,8 +10,8 @@ from typing import Any
 from resilisim.errors import InvalidInputError
 from resilisim.evaluation.episode.record import has_no_ceiling
 from resilisim.evaluation.run.progress import Progressing
-from resilisim.exploration.losing_patterns import likeliest_faults
-from resilisim.exploration.watching import Call, Playable, Steady, Watching
+from resilisim.exploration.failures.adversary import likeliest_faults
+from resilisim.exploration.failures.watching import Call, Playable, Steady, Watching
 from resilisim.simulator.draws import CORRUPTED, SLOWEST
 from resilisim.simulator.law import CORRUPTIONS
 from resilisim.simulator.rulebook.rules import CORRUPT, FAILURE, SLOW, SUCCESS

@@ -20,7 +20,7 @@ from resilisim.evaluation.run.plan import library_of_run
 from resilisim.evaluation.run.replay import RecordedMessages
 from resilisim.evaluation.table.parting import did
 from resilisim.policies.scripted import ExactOptimumPolicy
-from resilisim.reporting.view.runs import Episode, ViewedRun
+from resilisim.reporting.view.viewed_runs import Episode, ViewedRun
 from resilisim.simulator.draws import Branch
 from resilisim.tables.numbers import percent
 from resilisim.tasks import Task

@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 
-from resilisim.exploration.estimates import Played, Rest, drawn_by_weight, is_worth_playing, rate_of
 from resilisim.exploration.frontier import Unplayed
+from resilisim.exploration.rates import Played, Rest, drawn_by_weight, is_worth_playing, rate_of
 from resilisim.seeding import Draws
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resilisim.policies.llm.reading import (
+from resilisim.policies.llm.reply_reading import (
     EXCERPT_LENGTH,
     LONGEST_THOUGHT,
     Action,

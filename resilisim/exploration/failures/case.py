@@ -14,12 +14,13 @@ from resilisim.errors import InvalidInputError
 from resilisim.evaluation.episode.record import EpisodeRecord
 from resilisim.evaluation.run.contestants import ModelSettings
 from resilisim.evaluation.run.replay import Rerun, find_episode, finished
-from resilisim.exploration.fault_matrix import FaultMatrix, fault_matrix
-from resilisim.exploration.losing_patterns import Attack, Shrunk, find_attack, shrunk
-from resilisim.exploration.watching import Playable
+from resilisim.exploration.failures.adversary import Attack, find_attack
+from resilisim.exploration.failures.fault_matrix import FaultMatrix, fault_matrix
+from resilisim.exploration.failures.shrinking import Shrunk, shrunk
+from resilisim.exploration.failures.watching import Playable
 from resilisim.injection.functions import Injected
 from resilisim.injection.inject_options import Fail, with_lost_answers
-from resilisim.injection.program import Functions, Program
+from resilisim.injection.own_program import Functions, Program
 from resilisim.simulator.draws import Draws, Forced
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import find_task as find_benchmark_task

@@ -12,7 +12,7 @@ from resilisim.reporting.charts import legend, row_labels, series_entries, serie
 from resilisim.reporting.charts.rows import Part, bar_chart
 from resilisim.reporting.page import Block, Page, Section, beside_a_chart, page_markdown, plain, whole_page
 from resilisim.reporting.papers.kpi_chain import MOST_REPLANS
-from resilisim.reporting.papers.table import COUNTS, MARK, PaperTable, Value
+from resilisim.reporting.papers.paper_table import COUNTS, PUBLISHED_MARK, PaperTable, Value
 from resilisim.run_folder import write_file_atomically
 from resilisim.statistics import Estimate
 from resilisim.tables.numbers import percent
@@ -29,7 +29,7 @@ def tables_page(tables: Sequence[PaperTable]) -> Page:
     return Page(
         f"ResiliSim: the tables of {paper}",
         f"The tables of {paper}",
-        f"Made from runs in a world like the paper's. Rows marked {MARK} are published figures.",
+        f"Made from runs in a world like the paper's. Rows marked {PUBLISHED_MARK} are published figures.",
         [],
         [],
         sections,

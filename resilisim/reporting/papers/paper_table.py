@@ -10,7 +10,7 @@ from resilisim.statistics import Estimate
 from resilisim.statistics.estimates import to_json
 from resilisim.tables.table import SIGNED, Cell, Table, in_form
 
-MARK: Final = "†"
+PUBLISHED_MARK: Final = "†"
 SHARES, COUNTS = "", ",.1f"  # forms of numbers: in percent, or as they are
 
 KPI_CHAIN: Final = "KPI-Chain"
@@ -67,7 +67,7 @@ class PaperTable:
         rows = [
             [
                 *(
-                    Cell(name, mark=MARK) if row.is_published and column == "agent" else name
+                    Cell(name, mark=PUBLISHED_MARK) if row.is_published and column == "agent" else name
                     for name, column in zip(row.names, self.name_columns, strict=True)
                 ),
                 *(_cell(value, form) for value, form in zip(row.values, self.forms, strict=True)),
@@ -109,4 +109,4 @@ def _cell(value: Value, form: str) -> Any:
 
 def notes_of(paper: str) -> tuple[str, ...]:
     """Return what a reader must know of the published figures of a paper."""
-    return (f"{MARK} Published: {_SOURCES[paper]} Other questions and real models, so no comparison.",)
+    return (f"{PUBLISHED_MARK} Published: {_SOURCES[paper]} Other questions and real models, so no comparison.",)
