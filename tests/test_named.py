@@ -90,6 +90,48 @@ def names_below(command: Any) -> set[str]:
     return options | set(getattr(command, "commands", {}))
 
 
+def options_by_command(command: Any, path: tuple[str, ...]) -> dict[tuple[str, ...], set[str]]:
+    """Return the options of a command and of those below it."""
+    options = {
+        path: {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
+    }
+    for name in command.list_commands(None) if hasattr(command, "list_commands") else ():
+        options |= options_by_command(command.get_command(None, name), (*path, name))
+    return options
+
+
+COMMAND = re.compile(
+    r"(?<!import )\bresilisim ((?:[a-z]+ )+)((?:[^\n`|\\]|\\\n)*)"
+)  # its words, and what follows on its line
+# Options of other programs that pages name.
+FOREIGN = {"--api-key", "--env", "--epochs", "--message-limit", "--no-deps", "--resilisim-force", "--resilisim-plays"}
+FOREIGN |= {"--shift", "--solver", "--time-limit", "--help"}
+
+
+def unknown_options(text: str, options: dict[tuple[str, ...], set[str]]) -> list[str]:
+    """Return the options in a page that no command has, or not the one that it is shown with."""
+    known = set().union(*options.values()) | FOREIGN
+    unknown = [name for name in re.findall(r"`(--[a-z][\w-]*)", text) if name not in known]
+    for command in COMMAND.finditer(text):
+        words = tuple(command.group(1).split())
+        path = next((words[:count] for count in (3, 2, 1) if words[:count] in options), None)
+        if path is not None:
+            shown = re.split(r" -- |[;&>#]|\"resilisim ", command.group(2))[0]
+            given = re.findall(r"(?<![\w-])--[a-z][\w-]*", shown)
+            unknown += [f"{' '.join(path)} {name}" for name in given if name not in options[path] | {"--help"}]
+    return unknown
+
+
+def test_every_option_on_a_page_exists() -> None:
+    options: dict[tuple[str, ...], set[str]] = {}
+    for name in COMMANDS:
+        options |= options_by_command(load_command(name, *COMMANDS[name]), (name,))
+    found = {str(page.relative_to(ROOT)): unknown_options(page.read_text(encoding="utf-8"), options) for page in PAGES}
+    assert not {page: names for page, names in found.items() if names}
+    wrong = "`--tolerance` and `resilisim runs compare a b --alpha 1`, `resilisim bound --tools a`"
+    assert unknown_options(wrong, options) == ["--tolerance", "runs compare --alpha", "bound --tools"]
+
+
 def test_the_readme_names_every_door_and_every_door_exists() -> None:
     readme = text_of("README.md")
     assert not [door for door in DOORS if door not in readme]

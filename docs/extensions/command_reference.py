@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 from docutils import nodes
 from sphinx.application import Sphinx
@@ -32,6 +33,26 @@ def spelling(parameter: Any) -> str:
     return ", ".join(f"`{name}`" for name in (*parameter.opts, *parameter.secondary_opts))
 
 
+def choices(option: Any) -> str:
+    """Return the values that an option takes, unless its help names them."""
+    annotation = option.type_descriptor.annotation
+    literals = [kind for kind in (annotation, *get_args(annotation)) if get_origin(kind) is Literal]
+    names = [str(name) for kind in literals for name in get_args(kind)]
+    if all(re.search(rf"\b{re.escape(name)}\b", option.help or "") for name in names):
+        return ""
+    return f" One of {', '.join(f'`{name}`' for name in names)}."
+
+
+def default(option: Any) -> str:
+    """Return what holds where an option is left out, if there is anything to say about that."""
+    if isinstance(option.show_default, str):
+        return f" (default: {cell(option.show_default)})"
+    value = option.default
+    if not isinstance(value, str | int | float) or isinstance(value, bool) or value == "":
+        return ""
+    return f" (default: `{value}`)"
+
+
 def section(path: tuple[str, ...], command: Any, heading: bool) -> str:
     """Return what a command takes as Markdown; alone on its page it has no heading of its own."""
     arguments = [one for one in command.params if one.param_type_name == "argument"]
@@ -48,9 +69,7 @@ def section(path: tuple[str, ...], command: Any, heading: bool) -> str:
     for panel, members in panels.items():
         lines += [f"| {panel.lower()} | |", "|---|---|"]
         for option in members:
-            default = option.default if isinstance(option.default, str | int | float) else None
-            known = "" if default is None or isinstance(default, bool) or default == "" else f" (default: `{default}`)"
-            lines.append(f"| {spelling(option)} | {cell(option.help or '')}{known} |")
+            lines.append(f"| {spelling(option)} | {cell(option.help or '')}{choices(option)}{default(option)} |")
         lines.append("")
     return "\n".join(lines)
 

@@ -79,8 +79,10 @@ class Labels(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         """Return the table."""
-        rows = [f"| `{name}` | {meaning} |" for name, meaning in found(self.arguments[0]).items()]
-        return self.parse_text_to_nodes("\n".join(["| label | meaning |", "|---|---|", *rows]))
+        rows = [
+            f"| {name.replace('_', ' ')} | `{name}` | {meaning} |" for name, meaning in found(self.arguments[0]).items()
+        ]
+        return self.parse_text_to_nodes("\n".join(["| label | in records | meaning |", "|---|---|---|", *rows]))
 
 
 def setup(app: Sphinx) -> dict[str, Any]:

@@ -110,11 +110,9 @@ class ChatModelSettings:
         8, "Requests under way at once.", flag="--concurrency"
     )
     retry: RetryPolicy = field(default_factory=RetryPolicy)
-    requests_per_minute: Annotated[float, Ge(0.01)] | None = option(None, "Most requests a minute.")
-    tokens_per_minute: Annotated[float, Ge(1.0)] | None = option(None, "Most tokens a minute.")
-    local_threads: Count | None = option(
-        None, "Threads of a model that runs here; the processors, at most 4, if left out."
-    )
+    requests_per_minute: Annotated[float, Ge(0.01)] | None = option(None, "Maximum number of requests per minute.")
+    tokens_per_minute: Annotated[float, Ge(1.0)] | None = option(None, "Maximum number of tokens per minute.")
+    local_threads: Count | None = option(None, "Threads of a local model; as many as cores, at most 4, if left out.")
     local_context: Annotated[int, Ge(1)] | None = option(
         None,
         "Tokens that a model that runs here reads and writes in one request at most; what it was trained for, at most "
@@ -122,13 +120,13 @@ class ChatModelSettings:
     )
     local_device: str | None = option(
         None,
-        "Where a model that runs here computes: cpu, cuda, cuda:1, mps; for a GGUF file cpu, or gpu if llama.cpp was "
+        "Device of a local model: cpu, cuda, cuda:1, mps; for a GGUF file cpu, or gpu if llama.cpp was "
         "built for one; cpu if left out.",
     )
     local_reuse_prompts: bool = option(
         False,
-        "Let a model that runs here keep what it has read: many times faster, and answers depend, by rounding, on what "
-        "was asked before.",
+        "Let a local model keep the prompts it has read: many times faster, but by rounding answers "
+        "depend on what was asked before.",
     )
 
     def __post_init__(self) -> None:

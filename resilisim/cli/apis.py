@@ -74,7 +74,9 @@ def call_api(
     live: LiveOption = False,
     twin: TwinOption = None,
     speed: SpeedOption = 1.0,
-    attempt: Annotated[CountOrNone, typer.Option("--attempt", help="Number of the call; a twin draws by it.")] = 0,
+    attempt: Annotated[
+        CountOrNone, typer.Option("--attempt", help="Number of the call, by which a twin draws its answer.")
+    ] = 0,
     law: TwinLaw,
     as_json: JsonFlag = False,
 ) -> None:
@@ -141,7 +143,7 @@ def assess_apis(
     out: Annotated[Path, output_option("--out", help="Folder of calls and figures; the same command resumes it.")],
     as_json: JsonFlag = False,
 ) -> None:
-    """Call each API this many times, and say how reliable it is: success, latency, kinds of failure."""
+    """Call each API several times, and say how reliable it is: success, latency, kinds of failure."""
     apis = [find_api(name) for name in dict.fromkeys(names)] if names else public_apis()
     address = _address(live, twin, speed)
     done = 0

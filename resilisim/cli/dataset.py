@@ -263,7 +263,9 @@ def make_spec(kind: str, options_given: Mapping[str, Any], context: typer.Contex
             "severities",
             "methods",
         }:
-            raise InvalidInputError("--flaw, --severity and --method need the prompt type flawed: add --type flawed")
+            raise InvalidInputError(
+                "--flaw, --severity and --method need the prompt type flawed: add --prompt-type flawed"
+            )
         # The default of the command line is that of the format.
         options_given = {"semantic_match": None, **options_given}
     elif options_given.keys() & {"flaws", "severities"} and "flawed" not in options_given.get("prompts", ()):

@@ -22,7 +22,7 @@ LawOption = Annotated[
         show_default="0.8",
     ),
 ]
-SaltOption = Annotated[str, typer.Option("--salt", help="Any text; another one gives other draws.")]
+SaltOption = Annotated[str, typer.Option("--salt", help="Any text; a different one gives different draws.")]
 WaitOption = Annotated[
     bool,
     typer.Option("--wait", help="Really wait as long as calls take under a law with latency.", show_default=False),
@@ -32,7 +32,7 @@ ForceOption = Annotated[
     typer.Option(
         "--force",
         metavar="TOOL#NUMBER=RESULT",
-        help="Force the result of a call, whatever its draw: add#2=TIMEOUT, add#1=ok; repeatable. Records mark it.",
+        help="Force the result of a call, whatever its draw: add#2=TIMEOUT, add#1=ok; repeatable. Records say so.",
     ),
 ]
 RequiredOption = Annotated[
@@ -63,7 +63,7 @@ ChecksOption = Annotated[
     ),
 ]
 AnyOrderOption = Annotated[
-    bool, typer.Option("--any-order", help="They may answer in any order.", rich_help_panel=GOAL_GROUP)
+    bool, typer.Option("--any-order", help="The required tools may answer in any order.", rich_help_panel=GOAL_GROUP)
 ]
 OnceOption = Annotated[
     str | None,

@@ -70,7 +70,9 @@ class _Program:
 def _named_program(
     program: Annotated[
         str,
-        typer.Argument(metavar="MODULE:FUNCTION", help="Takes the tools and calls them; it may be async."),
+        typer.Argument(
+            metavar="MODULE:FUNCTION", help="Function that takes the tools and calls them; it may be async."
+        ),
     ],
     *,
     tools: Annotated[
@@ -201,7 +203,7 @@ def run(
     ],
     as_json: JsonFlag = False,
 ) -> None:
-    """Play a program seed after seed, each call of its tools drawn first: V*, success, and where points were lost.
+    """Play a program for each seed while its tools fail by a law: V*, success, and where points were lost.
 
     The program is called once for each episode, with the tools by position or by name (`tools["charge_card"]`).
     """
@@ -277,7 +279,7 @@ def shrink(
         Seed | None,
         typer.Option("--seed", help="Number of a lost episode.", show_default="the first that is lost"),
     ] = None,
-    plays: Annotated[Count, typer.Option("--plays", help="Most runs of the program.")] = 1000,
+    plays: Annotated[Count, typer.Option("--plays", help="Maximum number of runs of the program.")] = 1000,
     as_json: JsonFlag = False,
 ) -> None:
     """Find the fewest failures that lose an episode of a program, and the lines that play it with just these.

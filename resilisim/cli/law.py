@@ -118,7 +118,7 @@ def fit(
         str | None, typer.Option("--name", help="Name of the law.", show_default="that of the file")
     ] = None,
     out: Annotated[
-        Path | None, output_option("--out", help="Law file to write, YAML or JSON by its name's end.", dir_okay=False)
+        Path | None, output_option("--out", help="Law file to write: YAML or JSON, by its extension.", dir_okay=False)
     ] = None,
     as_json: options.JsonFlag = False,
 ) -> None:

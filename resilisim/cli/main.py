@@ -87,7 +87,7 @@ RUNS = {
     "replay": ("runs.episode:replay", "Replay one episode; nothing is written."),
     "extend": (
         "runs.extend:extend",
-        "Play the episodes that a limit ended again, with higher limits, on the same draws; compare before and after.",
+        "Play episodes that a limit ended once more, with higher limits on the same draws; compare before and after.",
     ),
     "shrink": (
         "runs.failures:shrink",

@@ -75,7 +75,7 @@ HostOption = Annotated[
     typer.Option(
         "--host",
         help=f"Listen on this address, which other machines may reach; they need the token in ${TOKEN_VARIABLE}, "
-        "or one that is made and shown.",
+        "or one that is generated and shown.",
     ),
 ]
 HeaderOption = Annotated[
@@ -106,8 +106,8 @@ def serve(
     *,
     http: HttpOption = None,
     host: HostOption = None,
-    task: Annotated[str | None, typer.Option("--task", help="instance_id of the only task.")] = None,
-    seed: Annotated[Seed | None, typer.Option("--seed", help="The only seed; it fixes all draws.")] = None,
+    task: Annotated[str | None, typer.Option("--task", help="Play only the task with this instance_id.")] = None,
+    seed: Annotated[Seed | None, typer.Option("--seed", help="Play only this seed; it fixes all draws.")] = None,
     tasks: options.TasksOption = BENCHMARK_VERSION,
     split: options.SplitOption = None,
     prompt: Annotated[

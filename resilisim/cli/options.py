@@ -60,14 +60,15 @@ TasksOption = Annotated[
     ),
 ]
 SplitOption = Annotated[
-    str | None, typer.Option("--split", help="Only tasks of train, validation or test; N tasks drawn from it.")
+    str | None,
+    typer.Option("--split", help="Only tasks of train, validation or test; with --tasks N, N drawn from it."),
 ]
 SeedsOption = Annotated[Count, typer.Option("--seeds", help="Episodes of each task: seeds 0, 1, ...")]
 WorkersOption = Annotated[Workers, typer.Option("--workers", help="Processes.")]
 ToolsOption = Annotated[
     Literal["native", "discovery", "listed"] | None,
     typer.Option(
-        "--tools",
+        "--tool-access",
         help="How agents get their tools: each is a function (native), they have to be searched for "
         "(discovery), or the same with all names in the prompt (listed).",
         show_default="native for agents with their own loop, else discovery",

@@ -75,7 +75,7 @@ def generate(
     Each task gets the three unflawed types and one flawed prompt per flaw type that its plan can carry.
     """
     if "flawed" not in spec.types and options.given_options(context).keys() & {"flaws", "severities", "methods"}:
-        raise InvalidInputError("--flaw, --severity and --method need the prompt type flawed: add --type flawed")
+        raise InvalidInputError("--flaw, --severity and --method need the prompt type flawed: add --prompt-type flawed")
     tool_library = options.load(library)
     read = read_tasks(tasks, tool_library)
     started = time.perf_counter()
@@ -98,7 +98,7 @@ def generate(
     if refused:
         notes.append(
             f"{refused:,} flawed prompts were not made, because the plan or the library cannot carry the flaw; "
-            "resilisim tasks prompts show --task ID --type flawed --flaw NAME says why"
+            "resilisim tasks prompts show --task ID --prompt-type flawed --flaw NAME says why"
         )
     answer(as_json, written, notes=notes)
 
@@ -109,10 +109,11 @@ def show(
     *,
     task: Annotated[str, typer.Option(help="The task's instance_id.")],
     prompt_type: Annotated[
-        str, typer.Option("--type", help="baseline, chain_of_thought, optimal or flawed.")
+        str, typer.Option("--prompt-type", help="baseline, chain_of_thought, optimal or flawed.")
     ] = "optimal",
     flaw: Annotated[
-        str | None, typer.Option(help="Flaw type, with --type flawed.", show_default="one that the plan can carry")
+        str | None,
+        typer.Option(help="Flaw type, with --prompt-type flawed.", show_default="one that the plan can carry"),
     ] = None,
     severity: Annotated[str | None, typer.Option(help="light, moderate or severe.")] = None,
     method: Annotated[str | None, typer.Option(help="One of the methods of the flaw.")] = None,
@@ -123,7 +124,7 @@ def show(
 ) -> None:
     """Print a prompt; in a flawed one, what was changed is marked."""
     if prompt_type != "flawed" and (flaw or severity or method):
-        raise InvalidInputError("--flaw, --severity and --method go with --type flawed only")
+        raise InvalidInputError("--flaw, --severity and --method go with --prompt-type flawed only")
     spec = replace(
         spec,
         types=(prompt_type,),

@@ -153,8 +153,8 @@ def evaluate(
     episodes: Annotated[
         Count | None,
         typer.Option(
-            help="Episodes of each task. Without it success rates are computed, without a sample, where the law has no "
-            f"parts or the policy reads the state alone, and {EPISODES} are played elsewhere.",
+            help="Episodes of each task. If left out, success rates are computed without a sample where possible "
+            f"(a law without parts, or a policy that reads only the state), and {EPISODES} are played elsewhere.",
         ),
     ] = None,
     split: Annotated[

@@ -225,7 +225,9 @@ class ConversationSpec(RolloutSpec):
     """
 
     kind: ClassVar[str] = "conversations"
-    policy: str = option(DEMONSTRATOR, "Who plays conversations: exact-optimum, or any policy.", group=EPISODES_GROUP)
+    policy: str = option(
+        DEMONSTRATOR, "Policy that plays conversations: exact-optimum, or any other.", group=EPISODES_GROUP
+    )
     explore: Share = option(
         0.0,
         "Share of the steps of the exact optimum that are deliberate mistakes.",
@@ -233,7 +235,8 @@ class ConversationSpec(RolloutSpec):
     )
     plan_margin: Share = option(
         0.0,
-        "Most that the exact optimum gives away in a call to do the step that the plan names first.",
+        "How much success probability the exact optimum may give away in a call to do the step that the "
+        "plan names first.",
         group=EPISODES_GROUP,
     )
 

@@ -43,7 +43,7 @@ class PreferenceSpec(RolloutSpec):
         group=EPISODES_GROUP,
     )
     min_margin: Annotated[float, Gt(0.0), Lt(1.0)] = option(
-        0.01, "Least difference in Q* between the two of a pair.", group=EPISODES_GROUP
+        0.01, "Smallest difference in Q* between the two messages of a pair.", group=EPISODES_GROUP
     )
 
     def make(self, library: ToolLibrary) -> RecordSource:

@@ -46,7 +46,7 @@ class PromptSpec:
     types: tuple[str, ...] = option(
         PROMPT_TYPES,
         "baseline, chain_of_thought, optimal or flawed; repeatable.",
-        flag="--type",
+        flag="--prompt-type",
         default_text="all four",
     )
     flaws: tuple[str, ...] = option(
@@ -75,7 +75,7 @@ class PromptSpec:
     templates: str | None = option(
         None, "Folder of templates that replace packaged ones.", path="folder", group=OUTPUT_GROUP
     )
-    seed: Seed = option(0, "Another seed makes other flaws.")
+    seed: Seed = option(0, "A different seed makes different flaws.")
     environment: EnvironmentSettings = field(default_factory=EnvironmentSettings)
 
     def __post_init__(self) -> None:

@@ -70,13 +70,13 @@ class RolloutSpec:
     )
     search: bool = option(
         True,
-        "Let the exact optimum look up tools before it calls what it has not read of.",
+        "Let the exact optimum look up tools that it has not read about before it calls them.",
         flag="--look-up/--no-look-up",
         group=EPISODES_GROUP,
     )
     pass_parameters: bool = option(
         True,
-        "Let it pass parameters in its calls.",
+        "Let the exact optimum pass parameters in its calls.",
         flag="--pass-parameters/--no-pass-parameters",
         group=EPISODES_GROUP,
     )

@@ -179,8 +179,8 @@ class EnvironmentSettings(LawOptions):
     payload: Payload = option("compact", "Size of what tools return.", noun="payload size", group=ENVIRONMENT_GROUP)
     errors: Errors = option(
         "documented",
-        "Which errors failures show: any that the tool documents, or only transient ones, after which calling again is "
-        "sensible. Success is drawn the same.",
+        "Which errors failures show: any that the tool documents, or only transient ones, after which it"
+        " makes sense to call again. Success does not depend on it.",
         noun="errors option",
         group=ENVIRONMENT_GROUP,
     )
@@ -195,13 +195,13 @@ class EnvironmentSettings(LawOptions):
     protocol: Protocol = option("text", "How messages are written.", group=ENVIRONMENT_GROUP)
     prompt_style: PromptStyle = option(
         "full",
-        "compact says the same in at most 350 tokens beside the work order, for small models; terse shows names of "
-        "tools and nothing else, in prompts and replies, for the smallest.",
+        "compact says the same in at most 350 tokens besides the work order, for small models; terse "
+        "shows only the names of tools, in prompts and replies, for the smallest.",
         group=ENVIRONMENT_GROUP,
     )
     salt: str = option(
         EVALUATION_SALT,
-        "Any text; your own salt gives other draws, for a private leaderboard.",
+        "Any text; your own salt gives different draws, for a private leaderboard.",
         default_text="",
         group=ENVIRONMENT_GROUP,
     )
@@ -229,21 +229,21 @@ class EnvironmentSettings(LawOptions):
     force: tuple[str, ...] = option(
         (),
         "Force the result of a call, whatever its draw: network_fetcher#2=TIMEOUT, network_fetcher#1=ok; repeatable. "
-        "Records mark it.",
+        "Records say so.",
         group=LAW_GROUP,
         metavar="TOOL#NUMBER=RESULT",
     )
     fails_by: tuple[str, ...] = option(
         (),
-        "How failed calls come to a client over MCP: hang or hang:SECONDS (no answer for a minute, or so long), or cut "
-        "(the connection is cut; over HTTP); for all codes, or for one: TIMEOUT=hang. Else as the tool's error.",
+        "How failed calls reach a client over MCP: hang or hang:SECONDS (no answer for a minute, or that long), or cut "
+        "(the connection is cut; over HTTP); for all codes, or for one: TIMEOUT=hang. Otherwise as the tool's error.",
         group=LAW_GROUP,
         metavar="[CODE=]HOW",
     )
     goal: Counts = option(
         "answers",
-        "What the required tools have to have done: each has answered, in their order, or (effects) each has run with "
-        "success, in any order, whether or not its answer came through.",
+        "What counts: each required tool has answered, in their order, or (effects) each has run "
+        "successfully, in any order, whether or not its answer came through.",
         group=GOAL_GROUP,
     )
     once: tuple[str, ...] = option(

@@ -32,10 +32,12 @@ class ExplorationLimits:
         InvalidInputError: A limit is none.
     """
 
-    plays: Count = option(2000, "Most episodes to play, or states to meet, of each task, policy and prompt.")
+    plays: Count = option(
+        2000, "Maximum number of episodes to play, or states to visit, for each task, policy and prompt."
+    )
     width: Share = option(
         0.0,
-        "Stop once the success rate is known to within this: at 0 it is exact, unless --plays ends it before.",
+        "Stop once the success rate is known to within this: at 0 it is exact, unless --plays ends it first.",
     )
 
     def __post_init__(self) -> None:

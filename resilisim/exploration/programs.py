@@ -70,7 +70,7 @@ def explore_program(
         program: Takes the functions under the law (by place or name) and calls them; it may be `async`.
         functions: What `inject` takes. They are really called.
         reset: Called before each play, to undo what the one before has done.
-        plays: Most runs of the program.
+        plays: Maximum number of runs of the program.
         width: Where to stop before that: the most that the bracket may be wide.
         until: Told the bracket and V* after each play; where it says so, enough is known. Plays then go to branches
             alone, and none to an estimate.

@@ -461,7 +461,7 @@ def inject(
             is cut (`ConnectionResetError`).
         dependencies: For each function the names of those that it depends on; unmet ones lower its chance.
         name: Who calls, for the record.
-        salt: Any text; another one gives other draws.
+        salt: Any text; a different one gives different draws.
         force: What calls bring whatever is drawn, such as "charge#2=TIMEOUT" or "charge#1=ok"; the record marks them.
         wait: Whether calls really take the time that a law with latency says; else it is only counted.
 

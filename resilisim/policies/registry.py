@@ -237,7 +237,10 @@ def _find(spec: str) -> tuple[Any, str]:
     if ":" in spec:
         return import_attribute(spec, where), where
     error = str(unknown_name("policy", spec, policy_names()))
-    own = "your own policy is given as module:attribute, a trained one as policy:DIR"
+    own = (
+        "your own policy is given as module:attribute, a trained one as policy:DIR, and a language model plays through "
+        "an agent: react with the model openai:NAME"
+    )
     raise InvalidInputError(f"{error} {own[0].upper()}{own[1:]}" if error.endswith("?") else f"{error}; {own}")
 
 

@@ -13,6 +13,8 @@ is ever broken or cut. Texts are folded where they are long.
 from __future__ import annotations
 
 import math
+import re
+import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
@@ -251,10 +253,13 @@ def _layouts(table: Table) -> Iterator[list[_Column]]:
 
 def _column(table: Table, place: int, is_stacked: bool) -> _Column:
     is_text, heading = table.is_text(place), table.column_names[place]
-    if is_stacked and not is_text:
-        heading = heading.replace(" ", "\n").replace("-", "-\n")
+    cells = [_written(row[place], is_stacked) for row in table.rows]
+    if is_stacked and not is_text:  # the heading is broken to what the column needs anyway
+        words = [len(word) for word in re.findall(r"[^\s-]+-*|-+", heading)]
+        needed = max([*words, *(line.cell_len for cell in cells for line in cell.split("\n"))], default=1)
+        heading = "\n".join(textwrap.wrap(heading, needed, break_long_words=False))
     is_tight = is_stacked and not all(table.is_text(before) for before in range(place))
-    return _Column(plain(heading), [_written(row[place], is_stacked) for row in table.rows], is_text, is_tight)
+    return _Column(plain(heading), cells, is_text, is_tight)
 
 
 def _texts_stacked(table: Table, places: Sequence[int]) -> list[_Column]:

@@ -14,13 +14,13 @@ SOLVED = ("optimum", "optimum_gap", "plan_following", "plan_following_with_searc
 
 def test_one_tool_in_few_turns_is_a_geometric_series(command):
     # p falls by the factor 0.9 with every failure: 0.8, 0.72, 0.648.
-    values = command("bound", "--tools", "file_operations_reader", "--turns", "3", "--json").json()
+    values = command("bound", "--required", "file_operations_reader", "--turns", "3", "--json").json()
     assert values.keys() == {*SOLVED, "clairvoyant", "clairvoyant_se", "first_call", "knowledge"}
     assert values["optimum"] == pytest.approx(1 - 0.2 * 0.28 * 0.352, abs=1e-12)
     assert values["plan_following_with_search"] == pytest.approx(1 - 0.2 * 0.28, abs=1e-12)
     assert (values["first_call"], values["knowledge"]) == ("file_operations_reader", "observing")
     assert values["clairvoyant_se"] >= 0.0
-    certain = command("bound", "--tools", "file_operations_reader", "--success-probability", "1", "--json").json()
+    certain = command("bound", "--required", "file_operations_reader", "--success-probability", "1", "--json").json()
     assert certain["optimum"] == 1.0
 
 
@@ -28,7 +28,7 @@ def test_task_and_its_tools_have_the_same_solved_references(command):
     task = command("tasks", "list", "--limit", "1", "--json").json()[0]
     by_id = command("bound", "--task", task["instance_id"], "--clairvoyant-seeds", "0", "--json").json()
     by_tools = command(
-        "bound", "--tools", ",".join(task["required_tools"]), "--clairvoyant-seeds", "0", "--json"
+        "bound", "--required", ",".join(task["required_tools"]), "--clairvoyant-seeds", "0", "--json"
     ).json()
     assert {name: by_id[name] for name in by_tools} == by_tools
     assert by_id["first_call"] in command("bound", "--task", task["instance_id"], "--clairvoyant-seeds", "0").out
@@ -47,7 +47,7 @@ def test_means_of_a_file_are_the_means_of_its_tasks(command, tmp_path):
     assert [row["task_type"] for row in rows] == ["custom", "all"]
     assert [row["tasks"] for row in rows] == [3, 3]
     single = [
-        command("bound", "--tools", ",".join(tools), "--clairvoyant-seeds", "0", "--json").json() for tools in lists
+        command("bound", "--required", ",".join(tools), "--clairvoyant-seeds", "0", "--json").json() for tools in lists
     ]
     for name in SOLVED:
         assert rows[-1][name] == pytest.approx(sum(values[name] for values in single) / 3, abs=1e-12)
@@ -67,7 +67,7 @@ def test_means_of_all_hold_the_clairvoyant_one_with_its_standard_error(command, 
 
 
 def bound_of(command, tools, *options):
-    return command("bound", "--tools", tools, "--clairvoyant-seeds", "0", "--json", *options).json()
+    return command("bound", "--required", tools, "--clairvoyant-seeds", "0", "--json", *options).json()
 
 
 def test_the_constants_of_the_law_are_options(command):
@@ -89,7 +89,7 @@ def test_the_constants_of_the_law_are_options(command):
 def test_the_gap_is_shown_only_where_there_is_one(command, monkeypatch):
     exact = bound_of(command, "file_operations_reader")
     assert exact["optimum_gap"] == 0.0
-    arguments = ["bound", "--tools", "file_operations_reader", "--clairvoyant-seeds", "0"]
+    arguments = ["bound", "--required", "file_operations_reader", "--clairvoyant-seeds", "0"]
     assert "optimum_gap" not in command(*arguments).out
     monkeypatch.setattr(
         "resilisim.cli.evaluation.bound.computed_bounds", lambda *_, **__: {**exact, "optimum_gap": 0.0625}

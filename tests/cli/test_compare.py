@@ -39,7 +39,7 @@ def runs(tmp_path_factory) -> dict[str, Path]:
     return found
 
 
-def test_the_ceiling_is_that_of_the_prompt(command, runs):
+def test_the_ceiling_is_that_of_the_prompt(command, runs, tmp_path):
     run = runs["told_and_not"]
     options = ("--policy-a", "reading", "--policy-b", "quitter", "--prompt")
     for prompt in ("optimal", "baseline"):
@@ -55,7 +55,8 @@ def test_the_ceiling_is_that_of_the_prompt(command, runs):
         for row in rows:
             assert row["ceiling"]["value"] == pytest.approx(one)
             assert row["share_of_ceiling"]["value"] == pytest.approx(row["success"]["value"] / one)
-    shown = command("runs", "leaderboard", run, "--markdown").out
+    command("runs", "leaderboard", run, "--markdown", tmp_path / "board.md")
+    shown = (tmp_path / "board.md").read_text()
     assert "| success | reference | V\\* | of reference |" in shown
     assert "they must be found" in shown
 
@@ -133,8 +134,9 @@ def test_leaderboard_ranks_marks_and_explains(command, runs):
     assert "sorted by luck-adjusted success" in text
 
 
-def test_leaderboard_as_markdown_is_a_table(command, runs):
-    lines = command("runs", "leaderboard", runs["both"], "--markdown").out.splitlines()
+def test_leaderboard_as_markdown_is_a_table(command, runs, tmp_path):
+    command("runs", "leaderboard", runs["both"], "--markdown", tmp_path / "board.md")
+    lines = (tmp_path / "board.md").read_text().splitlines()
     assert lines[0] == "### Prompt optimal"
     table = [line for line in lines if line.startswith("|")]
     assert len(table) == 2 * (2 + 2)

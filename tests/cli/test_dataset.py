@@ -20,7 +20,7 @@ from resilisim.datasets.prompt_records import PromptSpec
 from tests.cli.conftest import Command
 
 # Plain prompts of a few tasks need no model, so they take no time.
-PLAIN = ("dataset", "export", "--kind", "prompts", "--type", "baseline", "--no-alternatives")
+PLAIN = ("dataset", "export", "--kind", "prompts", "--prompt-type", "baseline", "--no-alternatives")
 
 
 def source_arguments(out: Path) -> Any:
@@ -50,14 +50,25 @@ def test_the_card_has_the_command_without_folders_and_processes(command: Command
     command(*PLAIN, *options, "--out", tmp_path / "out", "--workers", 2, "--overwrite", "--json").json()
     lines = (tmp_path / "out" / "README.md").read_text().splitlines()
     assert lines[lines.index("```console") + 1] == (
-        "$ resilisim dataset export --kind prompts --tasks 'my tasks.jsonl' --tasks-per-shard 5 --type baseline "
+        "$ resilisim dataset export --kind prompts --tasks 'my tasks.jsonl' --tasks-per-shard 5 --prompt-type baseline "
         "--no-alternatives --turns 8 --out DIR"
     )
     assert str(tmp_path) not in "\n".join(lines)
 
 
 def test_options_reach_the_spec_and_the_others_keep_its_defaults(command: Command, tmp_path: Path) -> None:
-    given = ("--type", "flawed", "--type", "baseline", "--flaw", "missing_step", "--severity", "severe", "--seed", 7)
+    given = (
+        "--prompt-type",
+        "flawed",
+        "--prompt-type",
+        "baseline",
+        "--flaw",
+        "missing_step",
+        "--severity",
+        "severe",
+        "--seed",
+        7,
+    )
     options = (*given, "--method", "all", "--no-alternatives", "--list-tools", "--success-probability", 0.7)
     done = command("dataset", "export", "--kind", "prompts", "--tasks", 2, "--out", tmp_path, *options)
     assert done.code == 0, done.err

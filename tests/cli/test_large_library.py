@@ -44,7 +44,7 @@ def test_twelve_tools_of_a_thousand_from_the_bound_to_attributed_episodes(comman
     source.write_text(library.to_json(), encoding="utf-8")
     tasks.write_text(json.dumps({"instance_id": "long", "required_tools": required}) + "\n", encoding="utf-8")
     shared = ("--library", source, "--turns", "18")
-    bound = command("bound", "--tools", ",".join(required), *shared, "--clairvoyant-seeds", "0", "--json").json()
+    bound = command("bound", "--required", ",".join(required), *shared, "--clairvoyant-seeds", "0", "--json").json()
     assert bound["optimum_gap"] == 0.0
     assert bound["plan_following_with_search"] <= bound["plan_following"] < bound["optimum"] < 1.0
     assert bound["first_call"] in library.closure(required)

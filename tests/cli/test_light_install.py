@@ -24,7 +24,7 @@ play --task {TASK}
 evaluate --policy {SEARCHING} --tasks 2 --out OUT
 evaluate --policy plan-follower --prompt flawed:semantic_drift:light:semantic_mismatch --tasks 2 --out OUT
 tasks prompts generate --tasks 2 --out OUT.jsonl
-tasks prompts show --task {TASK} --type flawed --flaw semantic_drift --method semantic_mismatch
+tasks prompts show --task {TASK} --prompt-type flawed --flaw semantic_drift --method semantic_mismatch
 tasks prompts costs --tasks 2
 tasks generate --count 3 --out OUT.jsonl
 runs profile --policy plan-follower --tasks 2 --axis flaws --flaw semantic_drift --severity light --out OUT

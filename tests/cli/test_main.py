@@ -161,7 +161,7 @@ def test_bytes_that_are_no_text_can_be_typed(python):
 
 def test_what_only_prints_leaves_the_working_folder_clean(command, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    for line in ("tasks stats", "bound --tools file_operations_reader,data_processing_parser", "agents list"):
+    for line in ("tasks stats", "bound --required file_operations_reader,data_processing_parser", "agents list"):
         assert command(*line.split()).code == 0
     assert not list(tmp_path.iterdir())
 

@@ -33,7 +33,7 @@ def test_generate_makes_what_is_asked_for(command, tmp_path):
             "generate",
             "--tasks",
             3,
-            "--type",
+            "--prompt-type",
             "flawed",
             "--flaw",
             "tool_misuse",
@@ -49,10 +49,12 @@ def test_generate_makes_what_is_asked_for(command, tmp_path):
 
 def test_another_command_into_the_same_file_is_refused(command, tmp_path):
     out = tmp_path / "prompts.jsonl"
-    command("tasks", "prompts", "generate", "--tasks", 1, "--type", "baseline", "--out", out)
-    refusal = command("tasks", "prompts", "generate", "--tasks", 1, "--type", "optimal", "--out", out).refusal()
+    command("tasks", "prompts", "generate", "--tasks", 1, "--prompt-type", "baseline", "--out", out)
+    refusal = command("tasks", "prompts", "generate", "--tasks", 1, "--prompt-type", "optimal", "--out", out).refusal()
     assert "source.types" in refusal
-    done = command("tasks", "prompts", "generate", "--tasks", 1, "--type", "optimal", "--out", out, "--overwrite")
+    done = command(
+        "tasks", "prompts", "generate", "--tasks", 1, "--prompt-type", "optimal", "--out", out, "--overwrite"
+    )
     assert done.code == 0
     assert json.loads(out.read_text(encoding="utf-8"))["prompt_type"] == "optimal"
 
@@ -66,7 +68,7 @@ def test_show_marks_what_a_flaw_changed(command, plan_format):
             "show",
             "--task",
             LONG,
-            "--type",
+            "--prompt-type",
             "flawed",
             "--flaw",
             "missing_step",
@@ -85,15 +87,15 @@ def test_show_marks_what_a_flaw_changed(command, plan_format):
 
 
 def test_a_sound_prompt_is_printed_as_it_is(command):
-    text = command("tasks", "prompts", "show", "--task", LONG, "--type", "chain_of_thought").out
-    record = command("tasks", "prompts", "show", "--task", LONG, "--type", "chain_of_thought", "--json").json()
+    text = command("tasks", "prompts", "show", "--task", LONG, "--prompt-type", "chain_of_thought").out
+    record = command("tasks", "prompts", "show", "--task", LONG, "--prompt-type", "chain_of_thought", "--json").json()
     assert text.rstrip("\n") == record["text"].rstrip("\n")
     assert "Reasoning:" in text
 
 
 def test_show_draws_a_flaw_that_the_plan_can_carry(command):
     shown = [
-        command("tasks", "prompts", "show", "--task", task, "--type", "flawed", "--seed", seed, "--json").json()[
+        command("tasks", "prompts", "show", "--task", task, "--prompt-type", "flawed", "--seed", seed, "--json").json()[
             "flaw"
         ]["type"]
         for task in (LONG, SHORT)

@@ -51,21 +51,21 @@ tasks stats --tasks no/such/file.jsonl | no/such/file.jsonl
 tasks stats --plot DIR/a.jpg | '.jpg' .png, .svg, .pdf
 tasks stats --plot DIR/plot | '' .png, .svg, .pdf
 tasks stats --plot DIR/a.png | DIR
-bound | --task --tools
-bound --toolz a | --toolz --tools
-bound --task all --tools {READER} | --task --tools
-bound --tools file_operations_reeder | file_operations_reeder '{READER}'
-bound --tools reader | did you mean '{READER}'?
-bound --tools , | at least one
-bound --tools {READER},{READER} | {READER}
+bound | --task --required
+bound --requird a | --requird --required
+bound --task all --required {READER} | --task --required
+bound --required file_operations_reeder | file_operations_reeder '{READER}'
+bound --required reader | did you mean '{READER}'?
+bound --required , | at least one
+bound --required {READER},{READER} | {READER}
 bound --task task_none | task_none
-bound --tools {READER} --turns -1 | --turns -1
-bound --tools {READER} --turns 1000000000000 | --turns
-bound --tools {READER} --success-probability 2 | --success-probability 2
-bound --tools {READER} --loop-length 1 | loop_length is 1
-bound --tools {READER} --history 1.5 | --history 1.5
-bound --tools {READER} --failed nan | --failed nan
-bound --tools {READER} --clairvoyant-seeds {"9" * 30} | --clairvoyant-seeds
+bound --required {READER} --turns -1 | --turns -1
+bound --required {READER} --turns 1000000000000 | --turns
+bound --required {READER} --success-probability 2 | --success-probability 2
+bound --required {READER} --loop-length 1 | loop_length is 1
+bound --required {READER} --history 1.5 | --history 1.5
+bound --required {READER} --failed nan | --failed nan
+bound --required {READER} --clairvoyant-seeds {"9" * 30} | --clairvoyant-seeds
 agents check | --model
 agents check --model opneai:x | did you mean 'openai'?
 agents check --model openai:x --base-url nowhere | no address
@@ -123,22 +123,22 @@ play --task {LONG[:-1]} | did you mean '{LONG}'?
 play --task {LONG} --prompt optimall | 'optimal'
 play --task {LONG} --embedding-model no/such/folder | no/such/folder
 tasks prompts show --task task_x | task 'task_x'
-tasks prompts show --task {LONG} --type optimum | 'optimal'
-tasks prompts show --task {LONG} --type flawed --flaw drift | 'drift' 'semantic_drift'
-tasks prompts show --task {LONG} --type flawed --flaw tool_misuse --severity hard | severity 'hard' moderate, severe
-tasks prompts show --task {SHORT} --type flawed --flaw missing_step | cannot carry between
-tasks prompts show --task {LONG} --flaw missing_step | --type flawed
+tasks prompts show --task {LONG} --prompt-type optimum | 'optimal'
+tasks prompts show --task {LONG} --prompt-type flawed --flaw drift | 'drift' 'semantic_drift'
+tasks prompts show --task {LONG} --prompt-type flawed --flaw tool_misuse --severity hard | 'hard' moderate, severe
+tasks prompts show --task {SHORT} --prompt-type flawed --flaw missing_step | cannot carry between
+tasks prompts show --task {LONG} --flaw missing_step | --prompt-type flawed
 tasks prompts show --task {LONG} --plan-format xml --prompt-style compact | plan format 'xml'
-tasks prompts generate --out DIR --tasks 1 --type baseline --flaw tool_misuse | --type flawed
+tasks prompts generate --out DIR --tasks 1 --prompt-type baseline --flaw tool_misuse | --prompt-type flawed
 tasks prompts generate --out DIR --tasks 1 --planner exat | 'exact'
 tasks prompts generate --out DIR --tasks no.jsonl | no.jsonl
 EXPORT prompt | unknown kind 'prompt' in option --kind: did you mean 'prompts'?
-EXPORT conversations --type baseline | option --type does nothing for kind 'conversations': expected
-EXPORT prompts --seeds 2 | option --seeds does nothing for kind 'prompts': expected one of --type
+EXPORT conversations --prompt-type baseline | option --prompt-type does nothing for kind 'conversations': expected
+EXPORT prompts --seeds 2 | option --seeds does nothing for kind 'prompts': expected one of --prompt-type
 EXPORT prompts --salt x | option --salt does nothing for kind 'prompts'
 EXPORT preferences --policy x | option --policy does nothing for kind 'preferences'
 EXPORT prompts --flaw missing_stop | unknown flaw 'missing_stop': did you mean 'missing_step'?
-EXPORT prompts --type baseline --flaw missing_step | need the prompt type flawed
+EXPORT prompts --prompt-type baseline --flaw missing_step | need the prompt type flawed
 EXPORT prompts --split tset | unknown split 'tset' in option --split: did you mean 'test'?
 EXPORT prompts --format csv | 'csv' is not one of 'jsonl', 'parquet'
 EXPORT conversations --prompt basline | did you mean 'baseline'?

@@ -21,7 +21,7 @@ def test_command_and_module_are_the_same():
 
 
 def test_refusals_have_exit_code_2_and_one_line():
-    done = run("bound", "--tools", "file_operations_reeder")
+    done = run("bound", "--required", "file_operations_reeder")
     assert done.returncode == 2
     assert done.stdout == ""
     assert done.stderr.count("\n") == 1

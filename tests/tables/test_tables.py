@@ -50,9 +50,9 @@ def test_no_width_breaks_a_number_and_none_is_passed(width: int) -> None:
 def test_what_does_not_fit_is_stacked_then_left_out_then_apart() -> None:
     heads = {width: shown(WIDE, width).partition("──")[0].split() for width in (160, 90, 62, 50)}
     assert heads[160] == ["Success", "policy", "prompt", "episodes", "success", "rate", "of", "V*", "why", "it", "lost"]
-    assert heads[90] == ["Success", "policy", "success", "of", "prompt", "episodes", "rate", "V*", "why", "it", "lost"]
-    assert heads[62] == ["Success", "policy", "success", "prompt", "episodes", "rate", "why", "it", "lost"]
-    assert heads[50] == ["Success", "policy", "success", "prompt", "episodes", "rate"]
+    assert heads[90] == heads[160]  # headings that have room are not broken, nor is their order
+    assert heads[62] == ["Success", "policy", "prompt", "episodes", "success", "rate", "why", "it", "lost"]
+    assert heads[50] == ["Success", "policy", "prompt", "episodes", "success", "rate"]
     assert ("51.2 [40.0, 63.4]" in shown(WIDE, 160), "51.2 [40.0, 63.4]" in shown(WIDE, 90)) == (True, False)
     apart = shown(WIDE, 36)
     assert [apart.count(word) for word in ("Success", "policy", "episodes", "rate")] == [1, 2, 1, 1]

@@ -58,7 +58,9 @@ THREADS = 2  # the compiled kernels release the interpreter lock, so they run si
 def bound(
     *,
     task: Annotated[str | None, typer.Option(help="instance_id of a task, or all.")] = None,
-    tools: Annotated[str | None, typer.Option(help="Required tools in order, separated by commas.")] = None,
+    required: Annotated[
+        str | None, typer.Option(metavar="TOOL,TOOL", help="Required tools in order, in place of a task.")
+    ] = None,
     environment: EnvironmentSettings,
     clairvoyant_seeds: Annotated[
         CountOrNone | None,
@@ -74,8 +76,8 @@ def bound(
 
     That is the success rate of the best agent that knows the law, and that of following the plan to the letter.
     """
-    if (task is None) == (tools is None):
-        raise InvalidInputError("bound takes either --task ID (or --task all) or --tools a,b,c")
+    if (task is None) == (required is None):
+        raise InvalidInputError("bound takes either --task ID (or --task all) or --required a,b,c")
     tool_library = options.load(library)
     law, search_many = environment.failure_model(), environment.search_many(tool_library)
     if task == EVERY_TASK:
@@ -85,24 +87,26 @@ def bound(
         )
         return
     the_task = None if task is None else options.find_task(task, tasks, tool_library)
-    named = [name.strip() for name in (tools or "").split(",")]
-    required = the_task.required_tools if the_task else tuple(filter(None, named))
+    named = tuple(filter(None, (name.strip() for name in (required or "").split(","))))
+    required_tools = the_task.required_tools if the_task else named
     seeds = SEEDS_FOR_ONE if clairvoyant_seeds is None else clairvoyant_seeds
     with Progressing("seeds of the clairvoyant bound (--clairvoyant-seeds 0 leaves it out)", seeds) as progress:
         values = computed_bounds(
-            the_task or required,
+            the_task or required_tools,
             library=tool_library,
             law=law,
             rules=environment.rules(),
             clairvoyant_seeds=seeds,
             search_many=search_many,
             track=progress.track,
-            goal=environment.goal_of(required),
+            goal=environment.goal_of(required_tools),
         )
     shown = [name for name in EXPLANATIONS if values.get(name) is not None and (name != GAP or values[name])]
     rows = [[name, values[name], EXPLANATIONS[name]] for name in shown]
     notes = [*_no_ceiling(values), *_knowledge(law, values["knowledge"])]
-    found_table = Table.of_values("bounds of " + ", ".join(required), ["reference", "value", "meaning"], rows, digits=6)
+    found_table = Table.of_values(
+        "bounds of " + ", ".join(required_tools), ["reference", "value", "meaning"], rows, digits=6
+    )
     answer(as_json, values, found_table, notes=notes)
 
 

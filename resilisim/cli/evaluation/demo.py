@@ -49,7 +49,7 @@ def demo(
     tasks: Annotated[int, Ge(5), Le(MAX_COUNT), typer.Option(help="Held-out tasks to evaluate on.")] = 120,
     seeds: Annotated[Count, typer.Option(help="Episodes of each task.")] = 4,
     model_tasks: Annotated[
-        CountOrNone, typer.Option(help="How many of them a language model plays; some ten seconds each.")
+        CountOrNone, typer.Option(help="How many of these tasks a language model plays, at about ten seconds each.")
     ] = 6,
     workers: Annotated[Workers | None, typer.Option(help="Processes; as many as cores, up to 4.")] = None,
     record_texts: RecordTextsOption = None,

@@ -30,8 +30,8 @@ STANDARD_ERROR: Final = 2  # where what a command prints goes, as the verdict st
 SUMMARY: Final = "GITHUB_STEP_SUMMARY"  # where a step of a GitHub workflow writes Markdown
 
 _COMMAND_HELP = (
-    "Command that plays the {side} into {{out}}, as far as it is not there: with {{seeds}} in it for more and more "
-    "seeds, and with {{first_seed}} each time for the next ones only."
+    "Command that plays what is missing of the {side} into {{out}}. With {{seeds}} in it, it is run for more and more "
+    "seeds; with {{first_seed}}, too, each time for the new ones only."
 )
 
 
@@ -95,7 +95,7 @@ def gate(
     github: Annotated[
         bool,
         options.output_option(
-            "--github", help=f"Print Markdown for a pull request; it is added to ${SUMMARY}, too, where that is set."
+            "--github", help=f"Print Markdown for a pull request; if ${SUMMARY} is set, add it there, too."
         ),
     ] = False,
     as_json: options.JsonFlag = False,

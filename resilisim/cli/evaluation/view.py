@@ -26,9 +26,9 @@ def view(
 ) -> None:
     """Show all runs of a folder in the browser, also while they play.
 
-    Progress while they are played, their reports, any two agents compared, and the same episode of both side by side on
-    the same draws. Pages are for this machine only, and nothing is written. `--tasks` and `--library` are those of the
-    runs, where the optimum is to play on from a recorded turn.
+    It shows their progress and reports, compares any two agents, and puts the same episode of both side by side on
+    the same draws. Pages are served to this machine only, and nothing is written. Pass the `--tasks` and `--library`
+    of the runs if the optimum is to play on from a recorded turn.
     """
     tool_library = options.load(library)
     with ViewServer(

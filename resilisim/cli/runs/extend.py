@@ -35,7 +35,7 @@ def extend(
     ] = None,
     turns: Annotated[Turns | None, typer.Option(help="Turns of an episode; those of the run if left out.")] = None,
     policy: Annotated[
-        str | None, typer.Option(help="Whose episodes to extend, if limits ended those of several policies.")
+        str | None, typer.Option(help="Policy whose episodes to extend, if limits ended those of several.")
     ] = None,
     solved_by: Annotated[
         str | None, typer.Option(help="Only episodes that this other policy of the run has solved.")
@@ -47,7 +47,7 @@ def extend(
     limits: RunLimits,
     as_json: options.JsonFlag = False,
 ) -> None:
-    """Play the episodes that a limit ended again, with higher limits, on the same draws; compare before and after.
+    """Play episodes that a limit ended once more, with higher limits on the same draws; compare before and after.
 
     `runs extend RUN --policy react --option steps=100 --out DIR` is the experiment on step limits: the models of the
     run are asked unless others are named.

@@ -36,7 +36,7 @@ _LostArgument = Annotated[
     ),
 ]
 PLAY_AGAIN = "Play it again, on the command line or in Python:"
-_Plays = Annotated[Count, typer.Option("--plays", help="Most episodes to play.")]
+_Plays = Annotated[Count, typer.Option("--plays", help="Maximum number of episodes to play.")]
 
 
 @options.takes(models=_MODELS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -13,6 +14,7 @@ from resilisim.cli.runs.compare import counted_as_lost, digits_of, interval_of
 from resilisim.evaluation.table.agents import mixture_note
 from resilisim.evaluation.table.leaderboard import Leaderboard, Row, read_leaderboard
 from resilisim.evaluation.table.summary import adjustment_notes, ceiling_note, overshoot_note
+from resilisim.run_folder import write_file_atomically
 from resilisim.statistics.comparison import NO_EPISODE_DIFFERS
 from resilisim.tables.markdown import escape_markdown, markdown_lines
 from resilisim.tables.numbers import NO_NUMBER, p_value, signed_points
@@ -56,7 +58,9 @@ OPTIONAL = ("rank", "V*", "reference", "episodes", "of reference")  # where a te
 def leaderboard(
     directories: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Folders of runs.")],
     prompt: Annotated[str | None, typer.Option(help="Only this prompt type.")] = None,
-    markdown: Annotated[bool, options.output_option("--markdown", help="Print Markdown instead of a table.")] = False,
+    markdown: Annotated[
+        Path | None, options.output_option(help="Markdown file to write the same tables to.", dir_okay=False)
+    ] = None,
     as_json: options.JsonFlag = False,
 ) -> None:
     """Rank the policies of runs by luck-adjusted success, and say which ranks the noise leaves open.
@@ -68,18 +72,16 @@ def leaderboard(
     if as_json:
         output.print_json(board.to_mapping())
         return
+    notes, written = _board_notes(board), []
     for name, rows in board.sections.items():
-        section = Table.of(
-            "" if markdown else f"prompt {name}", rows, LEADERBOARD, text_columns=(2,), optional=OPTIONAL
-        )
-        if markdown:
-            typer.echo("\n".join([f"### Prompt {escape_markdown(name)}", "", *markdown_lines(section), ""]))
-        else:
-            output.console().print(section)
-    if markdown:
-        typer.echo("\n".join(f"{escape_markdown(line)}\n" for line in _board_notes(board)), nl=False)
-    else:
-        output.say(*_board_notes(board), style="dim")
+        section = Table.of(f"prompt {name}", rows, LEADERBOARD, text_columns=(2,), optional=OPTIONAL)
+        output.console().print(section)
+        written += [f"### Prompt {escape_markdown(name)}", "", *markdown_lines(replace(section, caption="")), ""]
+    output.say(*notes, style="dim")
+    if markdown is not None:
+        written += [f"{escape_markdown(line)}\n" for line in notes]
+        write_file_atomically(markdown, "\n".join(written).encode("utf-8"))
+        output.note(f"Markdown: {markdown}")
 
 
 def _board_notes(board: Leaderboard) -> list[str]:

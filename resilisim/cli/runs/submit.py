@@ -102,11 +102,13 @@ def _told(submission: SubmissionCheck) -> Iterator[str]:
 
 @app.command()
 def define(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a run on what the set is to be.")],
+    directory: Annotated[
+        Path, typer.Argument(metavar="DIR", help="Folder of a run; the set becomes what it was played on.")
+    ],
     name: Annotated[str, typer.Option(help="What it is called, with its version, such as spring-v1.")],
     out: Annotated[Path, typer.Option(help="File to write.", dir_okay=False)],
     private: Annotated[
-        bool, typer.Option("--private", help="Name only the hash of the salt, so that nobody else can play it.")
+        bool, typer.Option("--private", help="Publish only the hash of the salt, so that nobody else can play the set.")
     ] = False,
 ) -> None:
     """Write the set that a run was played on: its tasks, seeds, prompts, environment and salt."""

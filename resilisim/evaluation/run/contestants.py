@@ -186,19 +186,19 @@ class ModelSettings:
     # The most is so high that a budget is answered below, with its own name.
     max_tokens: Annotated[int, Ge(1), Le(10**12)] | None = option(
         None,
-        "Longest reply of a model in tokens, thoughts included, for agents that name none of their own "
+        "Longest reply of a model in tokens, thoughts included, for agents without a limit of their own "
         "(react[max_tokens=500]); the model's own limit if left out.",
     )
     concurrency: Annotated[int, Ge(1), Le(MAX_CONCURRENCY)] = option(8, "Episodes of agents at once.")
     episode_seconds: Annotated[float, Ge(0.001), Le(1e9)] | None = option(
-        None, "Give an episode up when its agent takes longer.", flag="--episode-timeout"
+        None, "Give up an episode if its agent takes longer.", flag="--episode-timeout"
     )
     episode_retries: CountOrNone = option(
         0,
         "Retry an episode this many times if it broke.",
         flag="--episode-retries",
     )
-    cache: str | None = option(None, "Folder in which replies are kept from one run to the next.", path="any")
+    cache: str | None = option(None, "Folder that keeps replies from one run to the next.", path="any")
     prices: str | None = option(
         None,
         'JSON file with prices in dollars per million tokens: {"openai:NAME": {"prompt": 1, "completion": 4}}.',

@@ -33,6 +33,7 @@ SLOW_SECONDS = 60.0
 REFRESHES_PER_SECOND = 4
 LINE_SECONDS = 10.0  # between two lines where there is no terminal
 STARTING = "starting"  # until an item has ended, where nothing else is known
+COMPILING = "compiling, the first time only"
 
 
 class Progressing:
@@ -121,7 +122,10 @@ class Progressing:
 
     def _estimate(self) -> str:
         """Return rate and time left, as far as there is a basis for them, what is done and what is waited for."""
-        rate, known = self._rate(), [text for text in (AT_WORK.told(), self._waits_for()) if text]
+        at_work = AT_WORK.told()
+        if self._clock_start is not None and COMPILING in at_work:  # which says nothing about the time afterwards
+            self._clock_start, self._counted_from = time.monotonic(), self._finished
+        rate, known = self._rate(), [text for text in (at_work, self._waits_for()) if text]
         return ", ".join([*([rate] if rate and not (known and rate == STARTING) else []), *known])
 
     def _rate(self) -> str:
@@ -155,7 +159,7 @@ class _Compiling(event.Listener):
 
     def on_start(self, event: event.Event) -> None:
         """Begin a phase; what is compiled on the way is a part of it."""
-        phase = AT_WORK.on("compiling, the first time only", in_general=True)
+        phase = AT_WORK.on(COMPILING, in_general=True)
         phase.__enter__()
         self._begun.append(phase)
 

@@ -27,7 +27,7 @@ class AdversaryLimits:
     """
 
     above: Share = option(0.5, "V* after the last failure has to be above this: nobody is blamed for the impossible.")
-    plays: Count = option(2000, "Most episodes to play.")
+    plays: Count = option(2000, "Maximum number of episodes to play.")
 
     def __post_init__(self) -> None:
         """Refuse limits that are none."""

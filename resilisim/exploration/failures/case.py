@@ -178,7 +178,7 @@ class Case(Playable):
         pattern that is smaller. A call that was sure to fail is no bad luck, and stays.
 
         Args:
-            plays: Most episodes to play.
+            plays: Maximum number of episodes to play.
             progress: Whether to show progress; None shows it for what takes more than two seconds.
 
         Raises:
@@ -197,7 +197,7 @@ class Case(Playable):
 
         Args:
             above: The level.
-            plays: Most episodes to play.
+            plays: Maximum number of episodes to play.
             progress: Whether to show progress; None shows it for what takes more than two seconds.
 
         Raises:

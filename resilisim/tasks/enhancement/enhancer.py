@@ -65,7 +65,9 @@ class EnhancementOptions:
 
     temperature: Temperature | None = option(None, "The model's own if left out.")
     max_tokens: Count = option(DEFAULT_MAX_TOKENS, "Longest answer in tokens.")
-    seed: Seed | None = option(None, "Sent to the model; another one asks anew instead of taking cached answers.")
+    seed: Seed | None = option(
+        None, "Seed sent to the model; a different one asks again instead of taking cached answers."
+    )
     re_asks: CountOrNone = option(1, "How often an unusable answer is sent back with the reason.")
 
     def __post_init__(self) -> None:
