@@ -68,7 +68,7 @@ def shown(value: Any, length: int = 60) -> str:
 
 
 def inside(folder: Path | str, path: Path, what: str, error: Callable[[str], Exception] = InvalidInputError) -> Path:
-    """Return a path in a folder that a user brings; a link out of it and what is no file are refused, called `what`.
+    """Return a path in a folder that a user brings; a link out of it and what is not a file are refused, called `what`.
 
     The folder itself may be reached by links: its owner has named it. What a cache of Hugging Face links from a
     snapshot to its blobs belongs to the snapshot.

@@ -214,7 +214,7 @@ def _text(content: object) -> str:
     text = "" if content == [] else text_of_parts([content] if isinstance(content, Mapping) else content)
     if text is not None:
         return text
-    raise UnreadableAnswerError("a message whose content is no text")
+    raise UnreadableAnswerError("a message whose content is not a text")
 
 
 def _tool_calls(value: object) -> tuple[ToolCall, ...]:

@@ -1,4 +1,4 @@
-"""Options of whoever puts calls of real tools under a law: the law, how calls fail, and the goal."""
+"""Options of commands that put calls of real tools under a law: the law, how calls fail, and the goal."""
 
 from __future__ import annotations
 

@@ -210,12 +210,25 @@ def _is_usage_error(error: Exception) -> bool:
     return any(base.__name__ == "ClickException" for base in type(error).__mro__)
 
 
+# What a parser says of a number -> what every refusal says here.
+EXPECTED = {
+    "Input should be greater than or equal to ": "expected at least ",
+    "Input should be less than or equal to ": "expected at most ",
+    "Input should be greater than ": "expected more than ",
+    "Input should be less than ": "expected less than ",
+    "Input should be a valid integer, unable to parse string as an integer": "expected a whole number",
+    "Input should be a valid number, unable to parse string as a number": "expected a number",
+}
+
+
 def _usage_message(error: Exception, arguments: Sequence[str]) -> str:
     """Return the parser's message, with the value that it refused where the message leaves it out.
 
     A command that has moved is answered by where it is now.
     """
     message = str(getattr(error, "format_message", error.__str__)()).replace("Value error, ", "")
+    for theirs, ours in EXPECTED.items():
+        message = message.replace(theirs, ours)
     if message.startswith("No such command"):
         for words in (" ".join(arguments[:2]), " ".join(arguments[:1])):
             if words in MOVED:

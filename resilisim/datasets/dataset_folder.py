@@ -251,7 +251,7 @@ def read_manifest(directory: Path) -> dict[str, Any]:
     """Return the manifest of a dataset; a folder without one, or with one that was changed, is refused."""
     manifest = load_manifest(directory / MANIFEST_NAME, DATASET_SCHEMA)
     if manifest is None:
-        raise StoreError(f"{directory} is no folder of a dataset: it holds no {MANIFEST_NAME}")
+        raise StoreError(f"{directory} is not a folder of a dataset: it has no {MANIFEST_NAME}")
     return manifest
 
 
@@ -268,7 +268,7 @@ def read_facts(directory: Path) -> list[ShardFacts]:
     except OSError as error:
         raise StoreError(f"cannot read {path}: {describe_os_error(error)}") from error
     except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise StoreError(f"{path} was changed: it is no list of shards") from error
+        raise StoreError(f"{path} was changed: it is not a list of shards") from error
 
 
 def _lock(directory: Path) -> int:

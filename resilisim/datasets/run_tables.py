@@ -204,7 +204,8 @@ def export_run(directory: Path | str, out: Path | str, *, progress: Callable[[in
     the same run left are replaced.
 
     Raises:
-        StoreError: It is no folder of results, a record is broken, the folder holds tables of another run, or it cannot
+        StoreError: It is not a folder of results, a record is broken, the folder holds tables of another run, or it
+            cannot
             be written.
         MissingExtraError: pyarrow is not installed.
     """
@@ -242,7 +243,7 @@ def run_frame(run: Path | str | EvaluationResult, table: str = "episodes") -> An
 
     Raises:
         InvalidInputError: There is no such table.
-        StoreError: It is no folder of results, or a record is broken.
+        StoreError: It is not a folder of results, or a record is broken.
         MissingExtraError: pyarrow is not installed.
 
     Example:

@@ -197,7 +197,7 @@ async def judge_run(
     Raises:
         InvalidInputError: The run was played in no world, or a task is not there any more.
         InfrastructureError: The endpoint is down.
-        StoreError: It is no folder of results.
+        StoreError: It is not a folder of results.
 
     Example:
         >>> import asyncio

@@ -156,7 +156,7 @@ def read_results(directory: Path | str) -> EvaluationResult:
     """Return the results in a folder, finished or not, reading its episodes once.
 
     Raises:
-        StoreError: It is no folder of results, or cannot be read.
+        StoreError: It is not a folder of results, or cannot be read.
 
     Example:
         >>> import tempfile

@@ -120,7 +120,7 @@ def load_set(name: str | Path) -> PublishedSet:
     """Return the set of that name that comes with the package, or the one in a file.
 
     Raises:
-        InvalidInputError: There is neither, or the file is no set.
+        InvalidInputError: There is neither, or the file is not a set.
     """
     folder = resources.files("resilisim.evaluation").joinpath(SETS)
     shipped = {file.name.removesuffix(".json"): file for file in folder.iterdir()}
@@ -143,7 +143,7 @@ def define_set(directory: Path | str, name: str, *, private: bool = False) -> Pu
         private: Whether the set names only the hash of the salt.
 
     Raises:
-        StoreError: It is no folder of results.
+        StoreError: It is not a folder of results.
         InvalidInputError: Tasks of the run have not been played, or its draws have no salt.
     """
     manifest = read_manifest(directory)
@@ -271,7 +271,7 @@ def check_submission(
         progress: Called with the number of episodes done since the last call.
 
     Raises:
-        StoreError: It is no folder of results, or cannot be read.
+        StoreError: It is not a folder of results, or cannot be read.
         InvalidInputError: The set cannot be read, its salt, tasks or library are not those that were given, or it is
             private and no salt was given.
     """

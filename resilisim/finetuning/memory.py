@@ -51,7 +51,7 @@ class SideBySide:
         if size < first and not self._has_warned:
             self._has_warned = True
             warnings.warn(
-                f"the GPU's memory does not hold {first} {self._what} side by side: goes on with {size} "
+                f"the GPU's memory does not hold {first} {self._what} side by side: continues with {size} "
                 f"({self._setting})",
                 UserWarning,
                 stacklevel=2,

@@ -11,7 +11,7 @@ from resilisim.run_folder import OpenLine
 # What became of a call: it answered, was made to fail, failed by itself, or could not be made.
 Outcome = Literal["ok", "injected", "real", "misuse"]
 
-NO_END: Final = "it was made, and whoever made it did not live to see its end"
+NO_END: Final = "it was made, and the process that made it ended first"
 GONE: Final = ("gone", "the episode has ended before the answer came")
 
 

@@ -60,7 +60,7 @@ def real_api_tables(directory: Path | str) -> str:
 
     Raises:
         InvalidInputError: The run has other tasks, or no episode is finished.
-        StoreError: It is no folder of results.
+        StoreError: It is not a folder of results.
     """
     facts = read_facts(directory)
     foreign = {tool for task in facts.table.tasks for tool in task.required_tools} - set(api_library().names)
@@ -141,7 +141,7 @@ def _notes(facts: RunFacts) -> Iterator[str]:
     rules = EndRules(**{name: settings[name] for name in EndRules().to_mapping()})
     values = [_ceiling(task.required_tools, rules) for task in facts.table.tasks]
     yield (
-        f"Where calls succeed as by the law `{LAW_NAME}`, whoever makes the right call every time completes the tasks "
+        f"Where calls succeed by the law `{LAW_NAME}`, an agent that always makes the right call completes the tasks "
         f"within {rules.max_turns} turns with probability {np.mean(values):.3f} on average ({min(values):.3f} to "
         f"{max(values):.3f}): the ceiling of the reference solutions."
     )

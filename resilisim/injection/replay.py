@@ -37,7 +37,7 @@ def is_of_program(directory: Path | str) -> bool:
     """Return whether the episodes of a folder are those of a program's calls.
 
     Raises:
-        StoreError: It is no folder of results.
+        StoreError: It is not a folder of results.
     """
     return "inject" in read_manifest(directory)["arguments"]
 
@@ -51,7 +51,7 @@ def replay_calls(directory: Path | str, record: EpisodeRecord) -> EpisodeRecord:
 
     Raises:
         InvalidInputError: The calls of the episode are not all there, or cannot have happened.
-        StoreError: It is no folder of calls.
+        StoreError: It is not a folder of calls.
     """
     inject = read_manifest(directory)["arguments"]["inject"]
     tools = json.dumps({"tools": inject["functions"]})

@@ -43,7 +43,7 @@ def write_report(
         The path of the HTML file.
 
     Raises:
-        StoreError: It is no folder of results, or something cannot be read or written.
+        StoreError: It is not a folder of results, or something cannot be read or written.
         InvalidInputError: The other run cannot be compared with this one.
 
     Example:
@@ -69,7 +69,7 @@ def report_page(directory: Path | str, bar: Markup | None = None) -> bytes:
     """Return the report of a folder of results as HTML, with a `bar` above it that leads elsewhere.
 
     Raises:
-        StoreError: It is no folder of results, or cannot be read.
+        StoreError: It is not a folder of results, or cannot be read.
     """
     packer = Packer()
     facts = read_facts(directory, packer.add)

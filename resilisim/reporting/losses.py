@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -83,8 +84,18 @@ def _calls_table(which: str, calls: Sequence[CostlyCall]) -> Table:
 
 
 def message_line(message: str, most: int) -> str:
-    """Return a message on one line; without any, the agent stopped."""
-    return on_one_line(message, most) or "(stopped by itself)"
+    """Return a message on one line, the calls of a native one as `tool({"x": 1})`; without any, the agent stopped."""
+    return on_one_line(_native_calls(message) or message, most) or "(stopped by itself)"
+
+
+def _native_calls(message: str) -> str:
+    """Return the calls of a native message; nothing of one without any, or in another form."""
+    try:
+        functions = [call["function"] for call in json.loads(message)["tool_calls"]]
+        texts = [(str(function["name"]), function.get("arguments")) for function in functions]
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return ""
+    return ", ".join(f"{name}({'' if arguments in (None, '', '{}', {}) else arguments})" for name, arguments in texts)
 
 
 def worst_tasks(facts: RunFacts) -> list[Block]:

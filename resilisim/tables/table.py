@@ -201,7 +201,7 @@ def cell_of(value: Any) -> CellLike:
 
 
 def with_interval(estimate: Estimate, signed: bool = False) -> Cell:
-    """Return an estimate in percent with its interval; what is no number has none to show."""
+    """Return an estimate in percent with its interval; what is not a number has none to show."""
     if math.isnan(estimate.value):
         return Cell(NO_NUMBER)
     value = signed_points(estimate.value) if signed else percent(estimate.value)

@@ -54,7 +54,7 @@ def read_tasks(ref: str | int | Path, library: ToolLibrary) -> list[Task]:
 
 
 def task_count(ref: str) -> int | None:
-    """Return the number of tasks that a reference asks for, or None if it is no number."""
+    """Return the number of tasks that a reference asks for, or None if it is not a number."""
     return int(ref) if ref.isdecimal() and len(ref) <= LONGEST_COUNT else None
 
 

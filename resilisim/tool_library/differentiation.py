@@ -145,13 +145,13 @@ def _fields_in(answer: str, tool: Tool) -> dict[str, Any]:
         if name in NUM_PHRASES:
             fewest, most = NUM_PHRASES[name]
             if not (isinstance(value, list) and all(isinstance(item, str) for item in value)):
-                raise RefusedAnswer("wrong_fields", f"{name!r} is no list of phrases")
+                raise RefusedAnswer("wrong_fields", f"{name!r} is not a list of phrases")
             if not fewest <= len(value) <= most:
                 raise RefusedAnswer("wrong_fields", f"{name!r} has {len(value)} phrases; expected {fewest} to {most}")
             for item in value:
                 check_plain_text(item, f"a phrase of {name!r}", LONGEST_PHRASE)
         elif not isinstance(value, str):
-            raise RefusedAnswer("wrong_fields", f"{name!r} is no text")
+            raise RefusedAnswer("wrong_fields", f"{name!r} is not a text")
         else:
             check_plain_text(value, repr(name), longest_description(tool))
     texts = {name: " ".join(fields[name].split()) for name in FIELDS if name not in NUM_PHRASES}

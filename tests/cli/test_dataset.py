@@ -170,7 +170,7 @@ def test_verify_tells_what_was_changed(command: Command, tmp_path: Path) -> None
     as_json = command("dataset", "verify", tmp_path, "--json")
     assert as_json.code == 1
     assert json.loads(as_json.out) == {"shards": 3, "records": 12, "problems": [changed.out.rstrip("\n")]}
-    assert "is no folder of a dataset" in command("dataset", "verify", tmp_path / "data").refusal()
+    assert "is not a folder of a dataset" in command("dataset", "verify", tmp_path / "data").refusal()
 
 
 def test_show_prints_the_first_records(command: Command, tmp_path: Path) -> None:

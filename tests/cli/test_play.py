@@ -184,7 +184,7 @@ def test_agents_are_evaluated_beside_other_policies_and_their_episodes_read_and_
     live = command("runs", "replay", run, 0, "--live")
     assert (live.code, live.err) == (0, "recorded: failure; now: failure\n")
     assert "holds no episode '99'" in command("runs", "episode", run, 99).refusal()
-    assert "no folder of results" in command("runs", "episode", tmp_path / "nowhere", 0).refusal()
+    assert "not a folder of results" in command("runs", "episode", tmp_path / "nowhere", 0).refusal()
 
 
 def test_a_broken_endpoint_leaves_an_unfinished_run_and_a_mended_one_finishes_it(

@@ -86,9 +86,9 @@ PROFILE --tasks 4 --split tset | did you mean 'test'?
 runs power --difference 0 | --difference is 0
 runs power --difference 100 | --difference is 100
 runs power --prompt optimal | expected RUN_A
-runs compare DIR DIR | no folder of results
-runs leaderboard DIR | no folder of results
-runs power DIR | no folder of results
+runs compare DIR DIR | not a folder of results
+runs leaderboard DIR | not a folder of results
+runs power DIR | not a folder of results
 TRAIN --steps {"9" * 30} | steps
 TRAIN --minutes inf | Infinity
 TRAIN --set num_envs={"9" * 30} | num_envs

@@ -127,7 +127,7 @@ def test_what_is_no_run_or_another_one_is_refused_in_one_line(
         ["report", tmp_path],
         ["report", runs[0], "--compare-with", tmp_path],
     ):
-        assert "is no folder of results: it holds no manifest.json" in command(*arguments).refusal()
+        assert "is not a folder of results: it has no manifest.json" in command(*arguments).refusal()
     refusal = command("runs", "merge", *runs, "--out", out).refusal()
     assert "seeds is [0, 1] there and [0] here; only parts of one run are merged" in refusal
     assert "a is named twice" in command("runs", "merge", runs[0], runs[0], "--out", out).refusal()

@@ -55,11 +55,11 @@ def test_the_open_set_is_shown(command: Command) -> None:
 
 
 def test_what_is_no_run_and_no_set_is_refused_in_one_line(command: Command, tmp_path: Path) -> None:
-    assert "is no folder of results" in command("runs", "submit", "check", tmp_path).refusal()
+    assert "is not a folder of results" in command("runs", "submit", "check", tmp_path).refusal()
     assert "did you mean 'open-v2'?" in command("runs", "submit", "check", tmp_path, "--set", "opn-v2").refusal()
     assert "no.json" in command("runs", "submit", "show", tmp_path / "no.json").refusal()
     assert "salt file" in command("runs", "submit", "check", tmp_path, "--salt-file", tmp_path / "no.txt").refusal()
     assert (
-        "is no folder of results"
+        "is not a folder of results"
         in command("runs", "submit", "define", tmp_path, "--name", "a", "--out", tmp_path / "a.json").refusal()
     )

@@ -211,7 +211,7 @@ def test_what_is_not_finished_is_read_and_not_verified(dataset):
     with pytest.raises(StoreError, match="is not finished: the same command resumes it"):
         verify_dataset(dataset)
     assert len(list(read_records(dataset))) == 120
-    with pytest.raises(StoreError, match="is no folder of a dataset"):
+    with pytest.raises(StoreError, match="is not a folder of a dataset"):
         next(read_records(dataset / "data"))
     with pytest.raises(InvalidInputError, match="unknown split 'valid': did you mean 'validation'"):
         next(read_records(dataset, "valid"))

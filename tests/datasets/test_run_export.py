@@ -304,7 +304,7 @@ def test_tables_of_others_are_not_overwritten(tmp_path):
 
 
 def test_what_is_no_run_or_cannot_be_written_is_refused(tmp_path, monkeypatch):
-    with pytest.raises(StoreError, match="is no folder of results"):
+    with pytest.raises(StoreError, match="is not a folder of results"):
         export_run(tmp_path, tmp_path / "out")
     (tmp_path / "file").touch()
     run = write_synthetic(tmp_path / "run", 1)

@@ -109,7 +109,7 @@ def test_other_runs_are_refused_naming_the_first_difference(tmp_path):
     assert not (tmp_path / "merged").exists()
     with pytest.raises(StoreError, match=r"other holds .* environment\.base is 0\.9 there and 0\.8 here"):
         merge_runs([ours], other)
-    with pytest.raises(StoreError, match="is no folder of results"):
+    with pytest.raises(StoreError, match="is not a folder of results"):
         merge_runs([ours, tmp_path], tmp_path / "merged")
     with pytest.raises(InvalidInputError, match="ours is named twice"):
         merge_runs([ours, tmp_path / "other" / ".." / "ours"], tmp_path / "merged")
@@ -135,7 +135,7 @@ def test_episodes_that_cannot_be_of_the_run_are_refused(tmp_path):
             (encode_json_line({**RECORDS[1], "manifest": "1" * 64}), "episode 1 in .* does not belong to the run"),
             (encode_json_line({**RECORDS[1], "index": NUM_EPISODES}), "episode 24 in .* does not belong to the run"),
             (encode_json_line({**RECORDS[1], "index": -1}), "line 2 of .*, field 'index': got -1; expected"),
-            (b"{}\n", "line 2 of .*episodes.jsonl is no episode"),
+            (b"{}\n", "line 2 of .*episodes.jsonl is not an episode"),
             (b"{\n", "line 2 of .*episodes.jsonl is not JSON"),
         ]
     ):

@@ -284,7 +284,7 @@ def test_what_cannot_be_scored_again_is_refused(run, tmp_path):
         rescore_run(copy_of(run, tmp_path / "impossible", impossible), tmp_path / "new")
     with pytest.raises(StoreError, match="is the folder to read"):
         rescore_run(run, run)
-    with pytest.raises(StoreError, match="no folder of results"):
+    with pytest.raises(StoreError, match="not a folder of results"):
         rescore_run(tmp_path)
     content = json.loads(LIBRARY.to_json())
     content["tools"][0]["success_probability"] = 0.5
@@ -293,7 +293,7 @@ def test_what_cannot_be_scored_again_is_refused(run, tmp_path):
     episodes = copy_of(run, tmp_path / "broken") / EPISODES_NAME
     episodes.write_bytes(episodes.read_bytes()[:-20])
     assert rescore_run(tmp_path / "broken").num_episodes == sum(1 for _ in read_records(run)) - 1
-    for line, expected in ((b"{}\n", "line 1 of .* is no episode"), (b"{\n", "line 1 of .* is not JSON")):
+    for line, expected in ((b"{}\n", "line 1 of .* is not an episode"), (b"{\n", "line 1 of .* is not JSON")):
         episodes.write_bytes(line)
         with pytest.raises(StoreError, match=expected):
             rescore_run(tmp_path / "broken")

@@ -111,7 +111,7 @@ MALFORMED = [
     ),
     (("agent",), {"restarts": "x"}, "field 'agent', field 'restarts': got \"x\"; expected a whole number"),
     (("losses",), {"x": None}, "field 'losses', field 'x': got null; expected a number"),
-    (("schema",), "other", "is no episode: it has the schema 'other', expected 'resilisim-episode-1'"),
+    (("schema",), "other", "is not an episode: it has the schema 'other', expected 'resilisim-episode-1'"),
 ]
 
 
@@ -139,7 +139,7 @@ def test_an_episode_whose_agent_is_not_whole_is_named_by_readers_of_results(tmp_
 
 def test_folders_that_hold_no_run_are_named(tmp_path, monkeypatch):
     run, manifest = tmp_path / "run", tmp_path / "run" / "manifest.json"
-    with pytest.raises(StoreError, match=r"no folder of results: it holds no manifest\.json"):
+    with pytest.raises(StoreError, match=r"not a folder of results: it has no manifest\.json"):
         list(read_records(run))
     with monkeypatch.context() as patch:
         patch.setattr(run_folder.os, "fsync", lambda descriptor: (_ for _ in ()).throw(OSError(28, "No space")))

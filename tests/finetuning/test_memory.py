@@ -42,7 +42,7 @@ def test_it_is_halved_until_memory_holds_it(size, most, expected):
     assert len(words) == (1 if size > 1 else 0)
     if expected < size:
         assert words == [
-            f"the GPU's memory does not hold {size} conversations side by side: goes on with {expected} (micro_batch)"
+            f"the GPU's memory does not hold {size} conversations side by side: continues with {expected} (micro_batch)"
         ]
 
 
@@ -72,7 +72,7 @@ def test_a_training_that_runs_out_of_memory_learns_the_same(tiny_base, tmp_path,
         return said
 
     monkeypatch.setattr(training, "log_probabilities", limited)
-    with pytest.warns(UserWarning, match="does not hold 4 conversations side by side: goes on with 1") as caught:
+    with pytest.warns(UserWarning, match="does not hold 4 conversations side by side: continues with 1") as caught:
         train(config.model_copy(update={"micro_batch": 4}), tmp_path / "large", None, tiny_base)
     assert len([one for one in caught if "side by side" in str(one.message)]) == 1
     assert sizes[:3] == [4, 2, 1]
@@ -91,7 +91,7 @@ def test_episodes_that_memory_does_not_hold_are_played_in_parts(tiny_base, monke
         begun(table, model, num_rows, device)
 
     monkeypatch.setattr(_Table, "__init__", limited)
-    with pytest.warns(UserWarning, match="does not hold 3 episodes side by side: goes on with 2"):
+    with pytest.warns(UserWarning, match="does not hold 3 episodes side by side: continues with 2"):
         parts = sampler.play(openings, "a")
     assert rows == [3, 2, 1]
     for one, two in zip(whole, parts, strict=True):

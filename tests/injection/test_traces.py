@@ -298,7 +298,7 @@ def test_messages_that_openinference_spreads_over_attributes(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("name", "text", "words"),
     [
-        ("a.json", "{}", "nothing that can be read; expected spans of OpenTelemetry"),
+        ("a.json", "{}", "in no known format; expected spans of OpenTelemetry"),
         ("a.json", "no JSON at all", "holds no JSON; expected spans"),
         ("a.jsonl", '{"tool": "x"}\n{"tol": "x"}', "item 2 names no tool; expected each to have one of tool"),
         ("a.json", json.dumps(otlp(AGENT)), "the traces hold no call of a tool"),

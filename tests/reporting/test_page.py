@@ -20,6 +20,7 @@ from resilisim.evaluation.table.facts import RunFacts, read_facts
 from resilisim.reporting import charts, write_report
 from resilisim.reporting.body import NOT_PRIVILEGED, build_page, cards
 from resilisim.reporting.groups import PromptPools
+from resilisim.reporting.losses import message_line
 from resilisim.reporting.page import (
     Card,
     Fold,
@@ -113,7 +114,7 @@ def test_a_report_says_what_keeps_its_numbers_from_being_final(tmp_path: Path) -
     assert f"{len(records)} of 1,000 episodes" in text("some", records, 1000)
     assert "No episode is finished yet" in text("none", [], 10)
     assert markdown_tables(tmp_path / "none.md") == []
-    with pytest.raises(StoreError, match="no folder of results"):
+    with pytest.raises(StoreError, match="not a folder of results"):
         write_report(tmp_path)
 
 
@@ -327,3 +328,21 @@ def test_groups_of_columns_and_marks_stand_in_the_cells() -> None:
         "",
         "*why*",
     ]
+
+
+@pytest.mark.parametrize(
+    ("message", "line"),
+    [
+        ("<tool_call>reader</tool_call>", "<tool_call>reader</tool_call>"),
+        ("", "(stopped by itself)"),
+        ('{"tool_calls": [{"function": {"name": "reader", "arguments": "{}"}}]}', "reader()"),
+        (
+            '{"tool_calls": [{"function": {"name": "a", "arguments": "{\\"x\\": 1}"}}, {"function": {"name": "b"}}]}',
+            'a({"x": 1}), b()',
+        ),
+        ('{"content": "I am done", "tool_calls": []}', '{"content": "I am done", "tool_calls": []}'),
+        ('{"tool_calls": [5]}', '{"tool_calls": [5]}'),
+    ],
+)
+def test_a_native_message_shows_its_calls(message: str, line: str) -> None:
+    assert message_line(message, 120) == line

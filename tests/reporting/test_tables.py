@@ -333,7 +333,7 @@ def test_runs_that_cannot_be_compared_are_refused_at_once(folders: tuple[Path, P
     salted = write_run(tmp_path / "salted", RECORDS, environment={"salt": "mine"})
     with pytest.raises(InvalidInputError, match="cannot be compared"):
         write_report(folders[0], tmp_path / "page.html", salted)
-    with pytest.raises(StoreError, match="no folder of results"):
+    with pytest.raises(StoreError, match="not a folder of results"):
         write_report(folders[0], tmp_path / "page.html", tmp_path / "nowhere")
     assert not (tmp_path / "page.html").exists()
 

@@ -132,7 +132,7 @@ def gate(
             output.say(*notes, style="dim")
         return
     if candidate is None:
-        raise InvalidInputError("CANDIDATE is missing: expected the folder of a run (only --plan does without)")
+        raise InvalidInputError("CANDIDATE is missing: expected the folder of a run (only --plan works without it)")
     judge = functools.partial(gate_runs, margin=margin / 100.0, alpha=alpha, **selection)
     judged = _judged((baseline, candidate), (baseline_command, candidate_command), most_seeds, judge)
     _show(judged, junit, github, as_json)

@@ -400,7 +400,7 @@ def checked_record(value: object, where: str) -> EpisodeRecord:
     if isinstance(value, dict) and _OLD_REFERENCE in value and "optimum_after_searches" not in value:
         value["optimum_after_searches"] = value.pop(_OLD_REFERENCE)
     if schema != RECORD_SCHEMA:
-        raise StoreError(f"{where} is no episode: it has the schema {schema!r:.60}, expected {RECORD_SCHEMA!r}")
+        raise StoreError(f"{where} is not an episode: it has the schema {schema!r:.60}, expected {RECORD_SCHEMA!r}")
     if not _validator().isinstance_python(value, strict=True):
         validated(EpisodeRecord, value, where, error=StoreError)
     record = cast("EpisodeRecord", value)

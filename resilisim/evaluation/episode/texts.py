@@ -30,7 +30,7 @@ DEFAULT_FOR_OTHERS: Final[RecordTexts] = "failures"
 
 FORMAT: Final = "1:"  # number of the dictionary; a better one gets a number of its own, and the old one stays
 WINDOW: Final = 32_768  # bytes that deflate looks back
-MOST_BYTES: Final = 256_000_000  # unpacked; what is more is no text that was ever said
+MOST_BYTES: Final = 256_000_000  # unpacked; what is more is not a text that was ever said
 MOST_PARTS: Final = 1_000_000  # values in them; an episode of thousands of calls has a hundred thousand
 _STRING: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"')
 COMPRESSION_LEVEL: Final = 6
@@ -151,7 +151,7 @@ def _put_back(agent: Mapping[str, Any], said: Mapping[str, Any]) -> dict[str, An
 def _check_texts(values: Iterable[object]) -> None:
     wrong = next((value for value in values if not isinstance(value, str)), None)
     if wrong is not None:
-        raise TypeError(f"{wrong!r:.60} is no text")
+        raise TypeError(f"{wrong!r:.60} is not a text")
 
 
 def _encoded(said: Mapping[str, Any]) -> bytes:

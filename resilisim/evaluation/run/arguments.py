@@ -139,7 +139,7 @@ def library_in(environment: EnvironmentSettings, library: ToolLibrary | None) ->
     """Return the library of an environment: that of its world, or the one that was given, or the default one.
 
     Raises:
-        InvalidInputError: It is no library, or one was given to a world, which has its own.
+        InvalidInputError: It is not a library, or one was given to a world, which has its own.
     """
     if library is not None and not isinstance(library, ToolLibrary):
         raise InvalidInputError(f"library is {shown_value(library)}: expected a ToolLibrary (`load_library` reads one)")

@@ -27,7 +27,7 @@ class RunLimits:
     is spent is spent. Seconds count for one call.
 
     Raises:
-        InvalidInputError: A limit is no number above 0.
+        InvalidInputError: A limit is not a number above 0.
 
     Example:
         >>> from resilisim import evaluate

@@ -42,7 +42,7 @@ def find_episode(directory: Path | str, wanted: str) -> EpisodeRecord | FailureR
 
     Raises:
         InvalidInputError: There is none, or more than one.
-        StoreError: It is no folder of results.
+        StoreError: It is not a folder of results.
     """
     records: list[EpisodeRecord | FailureRecord] = []
     for record in read_records(directory):
@@ -217,7 +217,7 @@ class Rerun:
         """Return an episode of a run, ready to be played again; the arguments are those of `replay_episode`.
 
         Raises:
-            InvalidInputError: The library is not the run's, or a policy is no text.
+            InvalidInputError: The library is not the run's, or a policy is not a text.
         """
         manifest = read_manifest(directory)
         arguments = manifest["arguments"]
@@ -289,7 +289,8 @@ def replay_episode(
         force: What calls bring other than then, such as "network_fetcher#2=TIMEOUT".
 
     Raises:
-        InvalidInputError: The library is not the run's, a policy is no text, the agent is not what it was, or what is
+        InvalidInputError: The library is not the run's, a policy is not a text, the agent is not what it was, or what
+            is
             forced cannot be.
         InfrastructureError: A model that is asked is down.
     """

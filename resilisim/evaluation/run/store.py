@@ -189,7 +189,7 @@ def read_manifest(directory: Path | str) -> dict[str, Any]:
         raise StoreError(f"{directory} is a file: expected the folder of a run")
     manifest = load_manifest(own_file(directory, MANIFEST_NAME))
     if manifest is None:
-        raise StoreError(f"{directory} is no folder of results: it holds no {MANIFEST_NAME}")
+        raise StoreError(f"{directory} is not a folder of results: it has no {MANIFEST_NAME}")
     return manifest
 
 
@@ -222,7 +222,8 @@ def read_records(directory: Path | str, places: dict[int, int] | None = None) ->
         places: Takes where the line of each episode begins, by its index, to read some of them again (`record_at`).
 
     Raises:
-        StoreError: It is no folder of results, or the file cannot be read or holds a line that is no episode of this
+        StoreError: It is not a folder of results, or the file cannot be read or holds a line that is not an episode of
+            this
             schema.
 
     Example:
@@ -342,7 +343,7 @@ _UNREADABLE = "it cannot be written, for nothing could read it again"
 
 
 def check_episode(line: bytes) -> None:
-    """Refuse a line that is no episode for whoever reads it (`record_in_line`), before it is written.
+    """Refuse a line that is not an episode for whoever reads it (`record_in_line`), before it is written.
 
     Raises:
         StoreError: The text says which value it is.

@@ -120,7 +120,7 @@ def compare_runs(
         prompt: Only this prompt type.
 
     Raises:
-        StoreError: One is no folder of results.
+        StoreError: One is not a folder of results.
         InvalidInputError: The runs cannot be compared, have no episode in common, or it is not clear which policies are
             to be compared.
 

@@ -559,7 +559,7 @@ def read_episode_table(directory: Path | str) -> EpisodeTable:
     """Return the episodes in a run's folder, finished or not, read once, one at a time.
 
     Raises:
-        StoreError: It is no folder of results, or cannot be read, or a line is no episode of this run.
+        StoreError: It is not a folder of results, or cannot be read, or a line is not an episode of this run.
     """
     manifest = read_manifest(directory)
     return table_of(read_own_records(directory, manifest), manifest)

@@ -96,7 +96,7 @@ def read_facts(directory: Path | str, on_record: Callable[[EpisodeRecord], None]
     """Return the facts of a folder of results, finished or not, reading its episodes once; `on_record` gets each.
 
     Raises:
-        StoreError: It is no folder of results, cannot be read, or holds an episode of another run.
+        StoreError: It is not a folder of results, cannot be read, or holds an episode of another run.
     """
     manifest = read_manifest(directory)
     collector = RunCollector()

@@ -189,7 +189,7 @@ def gate_runs(
         prompt: Only this prompt type.
 
     Raises:
-        StoreError: One is no folder of results.
+        StoreError: One is not a folder of results.
         InvalidInputError: The runs cannot be compared, or have no episode in common.
 
     Example:
@@ -227,7 +227,7 @@ def gate_pilot(
     """Return the differences of a pilot's pairs, for `gate_plan.plan_gate`; all 0 of one side alone.
 
     Raises:
-        StoreError: One is no folder of results.
+        StoreError: One is not a folder of results.
         InvalidInputError: The runs cannot be compared, or both were explored, so that nothing is to be planned.
     """
     base = _Side.read(baseline)

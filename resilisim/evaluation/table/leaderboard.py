@@ -106,7 +106,7 @@ def read_leaderboard(
         level: Level of the tests that limit the ranks.
 
     Raises:
-        StoreError: One is no folder of results.
+        StoreError: One is not a folder of results.
         InvalidInputError: A folder was given twice, runs cannot be compared, have no episode in common, or none has
             the prompt type.
     """

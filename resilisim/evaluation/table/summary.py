@@ -444,7 +444,7 @@ def overshoot_note(rows: Sequence[GroupSummary]) -> str | None:
     if not any(value <= -SMALLEST_SHOWN or value >= 1.0 + SMALLEST_SHOWN for value in values):
         return None
     return (
-        "A luck-adjusted value below 0 or above 100 comes from taking luck out of few episodes: it is right on "
+        "A luck-adjusted value below 0 or above 100 comes from removing luck from few episodes: it is right on "
         "average, and the rate it estimates lies between 0 and 100."
     )
 

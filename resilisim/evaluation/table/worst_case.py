@@ -38,7 +38,7 @@ def counted_records(
         places: Takes where episodes stand (`read_records`).
 
     Raises:
-        StoreError: It is no folder of results, or cannot be read, or a line is no episode of this run.
+        StoreError: It is not a folder of results, or cannot be read, or a line is not an episode of this run.
     """
     unclear = unclear_failures(read_failures(directory) if failures is None else failures)
     if "inject" in manifest["arguments"]:  # a program that is run again plays the seed anew, under another number
@@ -98,7 +98,7 @@ def read_counted_table(directory: Path | str) -> EpisodeTable:
     """Return the table of the episodes in a run's folder as comparisons count them.
 
     Raises:
-        StoreError: It is no folder of results, or cannot be read, or a line is no episode of this run.
+        StoreError: It is not a folder of results, or cannot be read, or a line is not an episode of this run.
     """
     manifest = read_manifest(directory)
     builder, num_lost = TableBuilder(sums=False), 0

@@ -89,7 +89,7 @@ class Case(Playable):
 
         Raises:
             InvalidInputError: There is no such episode, it did not come to its end, or it cannot be played again.
-            StoreError: It is no folder of results.
+            StoreError: It is not a folder of results.
         """
         recorded = finished(find_episode(directory, str(episode)))
         if recorded is None:

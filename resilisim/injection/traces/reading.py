@@ -141,4 +141,4 @@ def _told_apart(values: list[Any], source: str) -> list[Trace]:
     if is_call(first):
         return traces_of_calls(values, source)
     seen = ", ".join(map(str, first)) if isinstance(first, dict) else shown(first)
-    raise InvalidInputError(f"{source}: its first value ({seen[:100]}) is nothing that can be read; {EXPECTED}")
+    raise InvalidInputError(f"{source}: its first value ({seen[:100]}) is in no known format; {EXPECTED}")

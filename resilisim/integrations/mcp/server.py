@@ -41,7 +41,7 @@ CLIENT_NAME = "mcp-client"  # under which results stand
 GIVEN_UP = {
     "timeout": "the client took longer than {seconds:g} seconds",
     "gone": "the server was stopped before the client was done",
-    "left": "it was handed out, and whoever served it ended before it was finished",
+    "left": "it was handed out, and its server ended before it was finished",
 }
 
 

@@ -49,7 +49,7 @@ def paper_tables(directories: Sequence[Path | str]) -> list[PaperTable]:
 
     Raises:
         InvalidInputError: The runs are of another world, of several, or hold an episode twice; or no episode is there.
-        StoreError: One is no folder of results.
+        StoreError: One is not a folder of results.
 
     Example:
         >>> from resilisim.evaluation import evaluate

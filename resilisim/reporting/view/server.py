@@ -56,7 +56,7 @@ class ViewServer(ThreadingHTTPServer):
         library: The tool library of the runs, if it is not the default one.
 
     Raises:
-        StoreError: It is no folder.
+        StoreError: It is not a folder.
         InvalidInputError: The port cannot be had.
     """
 

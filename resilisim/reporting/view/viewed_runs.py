@@ -251,13 +251,13 @@ class RunWatch:
         root: The folder; it may be one of a run itself.
 
     Raises:
-        StoreError: It is no folder.
+        StoreError: It is not a folder.
     """
 
     def __init__(self, root: Path | str) -> None:
         self.root = Path(root).resolve()
         if not self.root.is_dir():
-            raise StoreError(f"{root} is no folder: expected one that holds runs")
+            raise StoreError(f"{root} is not a folder: expected one that holds runs")
         self.runs: dict[str, ViewedRun] = {}
         self.is_complete = False  # whether all runs have been read once
         self._stop = threading.Event()

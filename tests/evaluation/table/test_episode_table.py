@@ -89,5 +89,5 @@ def test_an_episode_of_another_run_is_named(tmp_path, records):
 
 
 def test_no_folder_of_results_is_refused(tmp_path):
-    with pytest.raises(StoreError, match=r"holds no manifest\.json"):
+    with pytest.raises(StoreError, match=r"has no manifest\.json"):
         read_episode_table(tmp_path)

@@ -112,5 +112,5 @@ def test_what_does_not_belong_in_one_table_is_refused(tmp_path, runs):
         read_leaderboard([runs[0], runs[0]])
     with pytest.raises(InvalidInputError, match="unknown prompt type 'flawed'"):
         read_leaderboard(runs, "flawed")
-    with pytest.raises(StoreError, match="no folder of results"):
+    with pytest.raises(StoreError, match="not a folder of results"):
         read_leaderboard([tmp_path])

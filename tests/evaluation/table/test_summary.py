@@ -243,7 +243,7 @@ def test_values_outside_0_and_100_are_explained_where_they_occur(records: list[E
     assert row.to_mapping()["luck_adjusted"]["value"] == row.luck_adjusted.value > 1.001
     text = " ".join(printed(above, 160).split())
     assert percent(row.luck_adjusted.value) in text
-    assert "A luck-adjusted value below 0 or above 100 comes from taking luck out of few episodes" in text
+    assert "A luck-adjusted value below 0 or above 100 comes from removing luck from few episodes" in text
 
 
 def test_the_footer_tells_of_luck_and_of_few_tasks(records: list[EpisodeRecord]) -> None:

@@ -63,9 +63,9 @@ class Reflexion(LlmPolicy[ReflexionOptions]):
         """Try until a trial is accepted, or nothing more can be tried."""
         oracle = run.oracle if self.options.evaluator == "oracle" else None
         if self.options.evaluator == "oracle" and oracle is None:
-            raise InvalidInputError("option evaluator=oracle: whoever plays this episode offers no oracle")
+            raise InvalidInputError("option evaluator=oracle: what plays this episode offers no oracle")
         if self.options.trials == "fresh" and run.hooks.restart is None:
-            raise InvalidInputError("option trials=fresh: whoever plays this episode cannot begin fresh ones")
+            raise InvalidInputError("option trials=fresh: what plays this episode cannot begin fresh ones")
         with run.open_failures() as failures:
             return await self._tried(run, oracle, failures)
 
