@@ -60,7 +60,7 @@ def costliest_calls(facts: RunFacts) -> list[Block]:
     first, rest = calls[:OPEN_CALLS], calls[OPEN_CALLS:]
     blocks: list[Block] = [_calls_table(f"The {count_of(len(first), 'call')}", first)] if first else []
     if rest:
-        following = f"The {count_of(len(rest), 'next call', 'next calls')}"
+        following = "The next call" if len(rest) == 1 else f"The next {len(rest)} calls"
         blocks.append(Fold(following, [_calls_table(following, rest)]))
     return blocks
 
