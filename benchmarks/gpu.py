@@ -374,7 +374,7 @@ def lm_memory(setting: Setting) -> dict[str, Any]:
     length, sizes = (64, (1, 2)) if setting.smoke else (2048, (1, 4, 8, 16, 32))
     rows = []
     for size in sizes:
-        rows.append(_lm_step(setting, model, config, length, size))
+        rows.append(_lm_step(setting, model, length, size))
         print(rows[-1], flush=True)
     found: dict[str, Any] = {"rows": rows}
     if setting.device == "cuda":
@@ -383,12 +383,13 @@ def lm_memory(setting: Setting) -> dict[str, Any]:
         torch.cuda.set_per_process_memory_fraction(min(1.0, MOST_MEMORY / total))
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            row = _lm_step(setting, model, config, length, sizes[-1])
+            row = _lm_step(setting, model, length, sizes[-1])
         found["in 16 GB, 32 at once"] = row | {"warnings": [str(one.message) for one in caught]}
     return found
 
 
-def _lm_step(setting: Setting, model: Any, config: Any, length: int, num_samples: int) -> dict[str, Any]:
+def _lm_step(setting: Setting, model: Any, length: int, num_samples: int) -> dict[str, Any]:
+    from resilisim.finetuning.decoder import Decoder
     from resilisim.finetuning.examples import Example
     from resilisim.finetuning.memory import SideBySide
     from resilisim.finetuning.training import log_probabilities
@@ -397,10 +398,12 @@ def _lm_step(setting: Setting, model: Any, config: Any, length: int, num_samples
     is_learned = np.arange(length) % 8 == 0  # about as many as in demonstrations
     samples = [(Example(draws.integers(0, vocabulary, length), is_learned),) for _ in range(num_samples)]
 
+    decoder = Decoder(model)
+
     def backward(size: int) -> int:
         model.zero_grad()
         for first in range(0, num_samples, size):
-            loss = -log_probabilities(model, samples[first : first + size], config, setting.device).sum()
+            loss = -log_probabilities(decoder, samples[first : first + size], setting.device).sum()
             torch.autograd.backward(loss)
         return size
 
@@ -425,13 +428,16 @@ def _lm_step(setting: Setting, model: Any, config: Any, length: int, num_samples
 def lm_parity(setting: Setting) -> dict[str, Any]:
     """Compare log p of learned tokens, and their gradient, with those of the CPU in float32."""
     from resilisim.finetuning.adapted_model import adapter_arrays, add_adapter, load_base, set_adapter
+    from resilisim.finetuning.config import Kind
     from resilisim.finetuning.config import load_config as load_finetuning
+    from resilisim.finetuning.decoder import Decoder
     from resilisim.finetuning.examples import Encoder
-    from resilisim.finetuning.training import drawn_tasks, log_probabilities
+    from resilisim.finetuning.lessons import drawn_tasks
+    from resilisim.finetuning.training import log_probabilities
 
     config = load_finetuning("gpu", settings=["prompts=optimal", "train_episodes=1"])
     base = setting.base_path
-    source = config.dataset(config.laws[0]).make(default_library())
+    source = config.dataset(Kind(config.laws[0])).make(default_library())
     records = [record for task in drawn_tasks(config, "train", 2) for record in source.records(task)]
     samples = Encoder(base, config.plan_margin).samples(records)
     found: dict[str, Any] = {"tokens": sum(len(example.tokens) for (example,) in samples)}
@@ -450,7 +456,7 @@ def lm_parity(setting: Setting) -> dict[str, Any]:
             arrays = {key: draws.normal(0.0, 0.02, array.shape) for key, array in adapter_arrays(model).items()}
         set_adapter(model, {key: array.astype(np.float32) for key, array in arrays.items()})
         model.to(device)
-        said = log_probabilities(model, samples, of_precision, device)
+        said = log_probabilities(Decoder(model), samples, device)
         torch.autograd.backward(said.sum())
         means[name] = said.detach().cpu().double().flatten() / torch.tensor(
             [float(example.is_learned.sum()) for (example,) in samples]

@@ -131,15 +131,18 @@ def train(
     output.note(f"next: resilisim train evaluate {out}" if library is None else f"next: {own}")
 
 
-def _drawing(show: Callable[[TrainingProgress], None], out: Path) -> Callable[[TrainingProgress], None]:
+def _drawing(
+    show: Callable[[Any], None], out: Path, latest_of: Callable[[Any], object] = lambda progress: progress.latest
+) -> Callable[[Any], None]:
     """Return what shows how far a training is, and draws its learning curve anew after each evaluation."""
     latest = None
 
-    def show_and_draw(progress: TrainingProgress) -> None:
+    def show_and_draw(progress: Any) -> None:
         nonlocal latest
         show(progress)
-        if progress.latest is not None and progress.latest != latest:
-            latest = progress.latest
+        now = latest_of(progress)
+        if now is not None and now != latest:
+            latest = now
             write_learning_curve(out, PROGRESS_FILE)
 
     return show_and_draw
@@ -343,7 +346,7 @@ FINETUNING_PACKAGES = ("gguf", "peft", "safetensors", "tensorboard", "tokenizers
 class FinetuningOptions:
     """What a fine-tuning is told on the command line; the last four are settings of `FinetuningConfig`."""
 
-    preset: str = option("cpu", "cpu (one thread of a laptop), or gpu.")
+    preset: str = option("cpu", "cpu (one thread of a laptop), ship (three hours of two cores), or gpu.")
     config: str | None = option(None, "YAML file with settings that replace those of the preset.", path="file")
     settings: tuple[str, ...] = option(
         (), "One setting, such as train_tasks=100; repeatable.", flag="--set", metavar="KEY=VALUE"
@@ -388,8 +391,9 @@ def train_lm(
     configuration = configured.configuration()
     training = import_training("resilisim.finetuning.training", FINETUNING_PACKAGES, "train-lm")
     try:
-        with display(finetuning_line, lambda standing: standing.evaluated_at) as show:
-            reached: Standing = training.train(configuration, out, show)
+        with display(finetuning_line, lambda now: -1 if isinstance(now, int) else now.evaluated_at) as show:
+            report = _drawing(show, out, _of_finetuning)
+            reached: Standing = training.train(configuration, out, report, prepared=show)
     except KeyboardInterrupt:
         output.note(f"stopped; the same command resumes it from the last point in {out}")
         raise typer.Exit(output.STOPPED_BY_USER) from None
@@ -411,12 +415,22 @@ def train_lm(
         as_json,
         {**asdict(reached), "directory": str(out)},
         Table.of_values(f"fine-tuning in {out}", ["", "value"], rows),
-        notes=[f"next: resilisim evaluate {player} --split test --out RESULTS"],
+        notes=[
+            *([f"how it learned, with V* above: {out / CURVE_FILE}"] if reached.share is not None else []),
+            f"next: resilisim evaluate {player} --split test --out RESULTS",
+        ],
     )
 
 
-def finetuning_line(standing: Standing) -> str:
-    """Say how far a fine-tuning is: steps, speed, loss, share of the optimum, time left."""
+def _of_finetuning(standing: Standing) -> object:
+    """Return the latest evaluation of a fine-tuning; None before the first, and of models that cannot be played."""
+    return None if standing.share is None else standing.evaluated_at
+
+
+def finetuning_line(standing: Standing | int) -> str:
+    """Say how far a fine-tuning is: tasks that there are lessons of, or steps, speed, loss, share of V*, time left."""
+    if isinstance(standing, int):
+        return f"lessons of {standing:,} tasks"
     parts = [f"step {standing.step:,} of {standing.num_steps:,}", f"{standing.tokens_per_second:,.0f} tokens/s"]
     if standing.loss is not None:
         parts.append(f"loss {standing.loss:.3f}")

@@ -27,6 +27,7 @@ from resilisim.errors import InvalidInputError
 from resilisim.evaluation import EpisodeRecord, play_episode
 from resilisim.options import option
 from resilisim.policies.base import Policy, is_privileged, policy_name
+from resilisim.policies.llm.agents.react import OBSERVED, terse_instructions, written_action
 from resilisim.policies.registry import make_policy
 from resilisim.seeding import Draws
 from resilisim.simulator import Message
@@ -79,9 +80,13 @@ class Transcript:
     policy can be recorded in both.
     """
 
-    def __init__(self, stage: Stage, prompt: str) -> None:
+    def __init__(self, stage: Stage, start: Reply) -> None:
         self._stage = stage
-        self.messages: list[Record] = [_message(stage.protocol, "user", prompt)]
+        self.messages: list[Record] = []
+        if stage.form == "react":
+            self.messages.append(_message("text", "system", terse_instructions()))
+        prompt = start.work if stage.form == "react" else start.observation
+        self.messages.append(_message(stage.protocol, "user", prompt))
 
     def column(self, messages: Sequence[Record] | None = None) -> list[Record]:
         """Return messages, those so far if none are given, as they stand in records."""
@@ -99,9 +104,11 @@ class Transcript:
         """Return the message that a policy's action becomes if it is the next one."""
         if self._stage.protocol == "text":
             text = cast("str", action)
-            return _message(
-                "text", "assistant", _spaced(text) if self._stage.settings.prompt_style == "terse" else text
-            )
+            if self._stage.form == "react":
+                text = _as_action(self._stage.read(text)) or text
+            elif self._stage.settings.prompt_style == "terse":
+                text = _spaced(text)
+            return _message("text", "assistant", text)
         native = action if isinstance(action, Mapping) else _json_object(action)
         if native is not None:
             return _native_message(native)
@@ -112,11 +119,16 @@ class Transcript:
         """Add a policy's action, and return what to send to the environment: a text, or a native message."""
         message = self.assistant_message(action)
         self.messages.append(message)
+        if self._stage.form == "react":
+            return action
         return message["content"] if self._stage.protocol == "text" else message
 
     def hear(self, reply: Reply) -> None:
         """Add the environment's reply."""
         protocol = self._stage.protocol
+        if self._stage.form == "react":
+            self.messages.append(_message("text", "user", OBSERVED + reply.text))
+            return
         self.messages += [
             _message(protocol, answer["role"], answer["content"], call_id=answer.get("tool_call_id"))
             for answer in reply.messages
@@ -137,6 +149,16 @@ def _spaced(text: str) -> str:
     but do not know how they are spelled.
     """
     return re.sub(r"<(tool_call|tool_info)>(?=\S)", r"<\1> ", text)
+
+
+def _as_action(message: Message) -> str | None:
+    """Return a message as the agent react writes it, a space before names here, too; None for one that does nothing."""
+    name, arguments = _native_function(message)
+    if name is None:
+        return None
+    if message.kind == "finish":
+        return written_action(name, {"answer": "done"})
+    return written_action(name, {key: f" {value}" if key == "name" else value for key, value in arguments.items()})
 
 
 def _native_message(message: Mapping[str, Any]) -> Record:
@@ -337,7 +359,7 @@ class _Recorder:
         self.stage = stage
 
     def reset(self, observation: str, info: Info) -> None:
-        self.transcript = Transcript(self.stage, observation)
+        self.transcript = Transcript(self.stage, Reply(observation, info))
         self._policy.reset(observation, info)
 
     def act(self, observation: str, info: Info) -> Any:

@@ -264,7 +264,8 @@ class Demonstrator:
             if info.get("error_kind") == "input" and self._stage.settings.prompt_style == "terse":
                 shown = {parameter.name for parameter in shown_parameters(self._library[name])}
                 self._shown[name] = self._shown.get(name, set()) | shown
-        for hit in info.get("search", ()):
+        # Of tools whose names say nothing nobody knows which hit does what: the first is taken, as a follower does.
+        for hit in info.get("search", ())[: 1 if self._stage.is_renamed else None]:
             self._learn(hit["name"], self._stage.settings.search_detail == "full")
         if "tool_info" in info:
             self._learn(info["tool_info"]["name"], True)

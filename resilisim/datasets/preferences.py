@@ -82,7 +82,7 @@ class PreferenceSource:
             if spec.environment.world is None
             else ReferencePairs(stage, task, start.seed, spec.min_margin, self._calls_of_world, info, observation)
         )
-        transcript = Transcript(stage, observation)
+        transcript = Transcript(stage, session.reply)
         num_mistakes = 0
         while not session.ended and (value := pairs.value(info)) > 0.0:
             text = pairs.act(observation, info)

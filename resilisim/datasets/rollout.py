@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, TypeAlias
 
@@ -18,7 +18,7 @@ from resilisim.options import check_options, option
 from resilisim.seeding import EVALUATION_SALT, MAX_SEED, TRAINING_SALT, Draws
 from resilisim.simulator import Message
 from resilisim.tasks import Task
-from resilisim.tasks.wording import Searcher
+from resilisim.tasks.wording import SEARCH_SIZE, Searcher
 from resilisim.tool_library import ToolLibrary
 from resilisim.tool_library.parameters import ParameterMode
 from resilisim.tool_library.renaming import drawn_names, renamed_library
@@ -34,6 +34,7 @@ from resilisim.workflows.prompts import FLAWED, Prompt, PromptChoice, parse_prom
 # failure goes away by calling again, so one that says so is the only one that nobody learns a bad habit from.
 TRAINING_ENVIRONMENT = EnvironmentSettings(salt=TRAINING_SALT, errors="transient")
 ArgumentsForm: TypeAlias = Literal["object", "text"]
+Form: TypeAlias = Literal["tags", "react"]
 EPISODES_GROUP = "Conversations and preferences"  # heading of the options of both
 # Two kinds of agent to learn from: one that has to find its tools, and one that is shown a plan.
 DEFAULT_PROMPTS = ("baseline", "optimal")
@@ -93,6 +94,13 @@ class RolloutSpec:
         noun="form of arguments",
         group=EPISODES_GROUP,
     )
+    form: Form = option(
+        "tags",
+        "How conversations in the terse style are written: in the tags of the prompt, or as the agent react plays them "
+        "(Action: NAME {json}).",
+        noun="form",
+        group=EPISODES_GROUP,
+    )
     environment: EnvironmentSettings = TRAINING_ENVIRONMENT
 
     def __post_init__(self) -> None:
@@ -116,6 +124,10 @@ class RolloutSpec:
             raise InvalidInputError(f"first_seed is {self.first_seed}: expected seeds of at most 2^63 - 1")
         if self.environment.parameters == "strict" and not self.pass_parameters:
             raise InvalidInputError("pass_parameters is False: expected True, as the mode 'strict' refuses bare calls")
+        if self.form == "react" and self.environment.prompt_style != "terse":
+            raise InvalidInputError(
+                f"form is 'react' with prompt style {self.environment.prompt_style!r}: expected the style 'terse'"
+            )
         if self.rename_tools and self.environment.world is not None:
             raise InvalidInputError(f"rename_tools is {self.rename_tools} with a world: expected 0")
 
@@ -123,7 +135,8 @@ class RolloutSpec:
         """Return what decides the records, as JSON values; what came later is left out where it is as it was before."""
         values = {**asdict(self), "environment": self.environment.to_mapping()}
         plain: dict[str, Any] = json.loads(json.dumps(values))  # lists, as they come back from a file
-        return {name: value for name, value in plain.items() if value or name != "rename_tools"}
+        before = {"rename_tools": 0.0, "form": "tags"}
+        return {name: value for name, value in plain.items() if name not in before or value != before[name]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +157,20 @@ class Start:
         return dict.fromkeys(("type", "method", "severity"), "") if self.flaw is None else asdict(self.flaw)
 
 
+@dataclass(frozen=True, slots=True)
+class _UnderOtherNames:
+    """Finds what another searcher finds, and calls it otherwise."""
+
+    searcher: Searcher
+    names: Mapping[str, str]
+
+    def search_many(self, queries: Sequence[str], k: int = SEARCH_SIZE) -> list[list[ToolHit]]:
+        """Return for each query the k tools nearest to it, best first."""
+        return [
+            [replace(hit, name=self.names[hit.name]) for hit in hits] for hits in self.searcher.search_many(queries, k)
+        ]
+
+
 class Stage:
     """Where the episodes of a dataset are played; a retrieval model is loaded only when one is needed.
 
@@ -152,12 +179,14 @@ class Stage:
 
     def __init__(self, library: ToolLibrary, spec: RolloutSpec, searcher: Searcher | None = None) -> None:
         settings = spec.environment
+        self.is_renamed = isinstance(searcher, _UnderOtherNames)
         retriever = settings.retriever(library)
         similar = similar_by_retrieval(retriever) if spec.alternatives else None
         self.library = library
         self.settings = settings
         self.protocol = settings.protocol
         self.arguments = spec.call_arguments
+        self.form = spec.form
         self.parameters: ParameterMode = settings.parameters
         self.searcher: Searcher = searcher or retriever
         self._spec = spec
@@ -174,14 +203,15 @@ class Stage:
     def of_task(self, task: Task) -> tuple[Stage, Task]:
         """Return where a task is played and what it is called there: by the spec's share under drawn names of tools.
 
-        Searches among tools of drawn names are answered by retrieval.
+        Searches find the same tools under their drawn names.
         """
         draws = Draws("resilisim/datasets/names", self.settings.salt, task.instance_id)
         if draws.uniform() >= self._spec.rename_tools:
             return self, task
         names = drawn_names(self.library, draws)
         required = tuple(names[name] for name in task.required_tools)
-        return Stage(renamed_library(self.library, names), self._spec), replace(task, required_tools=required)
+        stage = Stage(renamed_library(self.library, names), self._spec, _UnderOtherNames(self.searcher, names))
+        return stage, replace(task, required_tools=required)
 
     def _search(self, query: str, k: int) -> Sequence[ToolHit]:
         return self.searcher.search_many([query], k)[0]

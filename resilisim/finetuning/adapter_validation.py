@@ -28,7 +28,7 @@ PLAYER = f"direct[max_tokens={MESSAGE_TOKENS}]"
 
 
 def validate(folder: Path, tasks: Sequence[Task], config: FinetuningConfig) -> dict[str, Any]:
-    """Return `success`, `share` and `shares` of a `Standing`, on tasks, of the adapter in a folder, by llama.cpp."""
+    """Return `success`, `optimum`, `share` and `shares` of a `Standing`, of the adapter in a folder, by llama.cpp."""
     chat = ChatModelSettings(local_threads=config.num_threads, local_reuse_prompts=True)
     result = evaluate(
         PLAYER,
@@ -71,6 +71,7 @@ def _figures(rows: Sequence[GroupSummary]) -> dict[str, Any]:
     """Return figures of rows, one for each prompt type, of equally many episodes."""
     return {
         "success": float(np.mean([row.success.value for row in rows])),
+        "optimum": float(np.mean([row.optimum.value for row in rows])),
         "share": float(sum(row.luck_adjusted.value for row in rows) / sum(row.optimum.value for row in rows)),
         "shares": {row.prompt_type: row.adjusted_share.value for row in rows},
     }

@@ -4,25 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Literal, Self, TypeAlias, TypeVar
+from typing import Any, Literal, NamedTuple, Self, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from resilisim.datasets.conversations import DEMONSTRATOR, OF_THE_OPTIMUM, ConversationSpec
 from resilisim.datasets.preferences import PreferenceSpec
-from resilisim.datasets.rollout import TRAINING_ENVIRONMENT, RolloutSpec
+from resilisim.datasets.rollout import TRAINING_ENVIRONMENT, Form, RolloutSpec
 from resilisim.envs.settings import BENCHMARK_LAW
 from resilisim.errors import unknown_name
 from resilisim.inputs import validated
 from resilisim.policies.ppo.config import merged_settings
+from resilisim.seeding import Draws
 from resilisim.tasks.benchmark import BENCHMARK_VERSION
 from resilisim.tool_library import default_library
 from resilisim.workflows.prompts import parse_prompt_choice
 
-PRESETS = ("cpu", "gpu")
+PRESETS = ("cpu", "ship", "gpu")
 T = TypeVar("T")
 Credit: TypeAlias = Literal["advantage", "success"]
 _PRESETS_FOLDER = Path(__file__).parent / "presets"
+
+
+class Kind(NamedTuple):
+    """What the lessons of a data set have in common."""
+
+    law: str
+    is_renamed: bool = False  # whether tools bear drawn names
+    form: Form = "tags"
 
 
 class FinetuningConfig(BaseModel):
@@ -43,7 +52,12 @@ class FinetuningConfig(BaseModel):
         train_episodes: Episodes of each task and prompt type.
         prompts: Prompt types of the conversations, and, flaws drawn for each task, of validation.
         laws: Names of laws or paths of law files; tasks are dealt out to them in turn. Validation has the first.
-        rename_tools: Share of the tasks whose tools bear drawn names. Validation has the names as they are.
+        rename_tools: Share of the tasks, exactly, whose tools bear drawn names. Validation has the names as they are.
+        random_libraries: Share of the tasks, exactly, that are drawn in libraries of their own, made by rules (sft,
+            dpo).
+        library_tools: Tools of each of these libraries.
+        react: Share of the tasks, exactly, whose conversations are written as the agent react plays them (sft).
+            Validation has tags.
         policy: Who plays the conversations (sft): exact-optimum, the demonstrator, or a scripted or trained policy. Of
             whoever plays, only messages that give away no more than `plan_margin` are learned, and searches that no
             sound plan makes needless.
@@ -87,6 +101,9 @@ class FinetuningConfig(BaseModel):
     prompts: tuple[str, ...] = Field(("optimal",), min_length=1)
     laws: tuple[str, ...] = Field((BENCHMARK_LAW,), min_length=1)
     rename_tools: float = Field(0.0, ge=0, le=1)
+    random_libraries: float = Field(0.0, ge=0, lt=1)
+    library_tools: int = Field(60, ge=31, le=300)
+    react: float = Field(0.0, ge=0, le=1)
     policy: str = Field(DEMONSTRATOR, min_length=1)
     explore: float = Field(0.1, ge=0, le=1)
     plan_margin: float = Field(0.002, ge=0, le=1)
@@ -135,6 +152,15 @@ class FinetuningConfig(BaseModel):
             raise ValueError(f"policy is {self.policy!r} in stage {self.stage!r}: expected {DEMONSTRATOR!r}")
         return self
 
+    @model_validator(mode="after")
+    def _check_forms(self) -> Self:
+        """Refuse forms and libraries where lessons are no conversations that are made before the training."""
+        played = ("dagger", "grpo")
+        for name, stages in (("react", ("dpo", *played)), ("random_libraries", played)):
+            if getattr(self, name) and self.stage in stages:
+                raise ValueError(f"{name} is {getattr(self, name)} in stage {self.stage!r}: expected 0")
+        return self
+
     @property
     def prompt_types(self) -> tuple[str, ...]:
         """The prompt types without names of flaws, which not every task can carry."""
@@ -145,30 +171,42 @@ class FinetuningConfig(BaseModel):
         """Conversations, pairs or beginnings of episodes of one step."""
         return self.batch_size // (self.group_size if self.stage == "grpo" else 1)
 
-    def episodes(self, law: str) -> RolloutSpec:
-        """Return which episodes of a task are played under a law: in the terse style, without parameters."""
-        return RolloutSpec(**self._episodes(law))
+    def episodes(self, kind: Kind) -> RolloutSpec:
+        """Return which episodes of a task are played for lessons of a kind: in the terse style, without parameters."""
+        return RolloutSpec(**self._episodes(kind))
 
-    def dataset(self, law: str) -> ConversationSpec | PreferenceSpec:
+    def dataset(self, kind: Kind) -> ConversationSpec | PreferenceSpec:
         """Return the conversations or pairs of such episodes that are learned from (sft, dpo)."""
-        episodes = self._episodes(law)
+        episodes = self._episodes(kind)
         if self.stage == "dpo":
             return PreferenceSpec(**episodes, explore=self.explore, min_margin=self.min_margin)
         of_the_optimum = {name: getattr(self, name) for name in OF_THE_OPTIMUM} if self.policy == DEMONSTRATOR else {}
         return ConversationSpec(**episodes, policy=self.policy, **of_the_optimum)
 
-    def _episodes(self, law: str) -> dict[str, Any]:
+    def _episodes(self, kind: Kind) -> dict[str, Any]:
         return {
             "prompts": self.prompts,
             "seeds": self.train_episodes,
             "pass_parameters": False,
-            "rename_tools": self.rename_tools,
-            "environment": TRAINING_ENVIRONMENT.with_options(prompt_style="terse", law=law),
+            "rename_tools": float(kind.is_renamed),
+            "form": kind.form,
+            "environment": TRAINING_ENVIRONMENT.with_options(prompt_style="terse", law=kind.law),
         }
 
-    def dealt(self, tasks: Sequence[T]) -> list[tuple[str, Sequence[T]]]:
-        """Return each law with its share of some tasks."""
-        return [(law, tasks[place :: len(self.laws)]) for place, law in enumerate(self.laws)]
+    def dealt(self, tasks: Sequence[T]) -> list[tuple[Kind, list[T]]]:
+        """Return each kind of lessons with its tasks: laws in turn, the shares as exactly as their number allows."""
+        renamed, react = (self._drawn_places(len(tasks), name) for name in ("rename_tools", "react"))
+        dealt: dict[Kind, list[T]] = {}
+        for place, task in enumerate(tasks):
+            law = self.laws[place % len(self.laws)]
+            kind = Kind(law, place in renamed, "react" if place in react else "tags")
+            dealt.setdefault(kind, []).append(task)
+        return list(dealt.items())
+
+    def _drawn_places(self, num_tasks: int, share: str) -> frozenset[int]:
+        """Return the places of the tasks that a share concerns, drawn for each share anew."""
+        draws = Draws("resilisim/finetuning/lessons", share, self.seed)
+        return frozenset(draws.shuffled(range(num_tasks))[: round(getattr(self, share) * num_tasks)])
 
     def learning_rate_at(self, step: int, num_steps: int) -> float:
         """Return the learning rate of a step, 0 being the first of all."""
@@ -191,7 +229,7 @@ def load_config(
     merged = merged_settings(text, f"preset {preset!r}", file, settings, values)
     config = validated(FinetuningConfig, merged, "fine-tuning configuration", strict=False)
     for law in config.laws:
-        config.episodes(law)  # refuses laws and prompt types that do not exist
+        config.episodes(Kind(law))  # refuses laws and prompt types that do not exist
     if config.policy != DEMONSTRATOR:
-        config.dataset(config.laws[0]).make(default_library())  # refuses policies that do not exist
+        config.dataset(Kind(config.laws[0])).make(default_library())  # refuses policies that do not exist
     return config

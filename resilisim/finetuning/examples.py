@@ -10,7 +10,7 @@ import functools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import jinja2
 import numpy as np
@@ -21,8 +21,9 @@ from numpy.typing import NDArray
 from resilisim.chat.local.gguf import gguf_chat_tokenizer
 from resilisim.datasets import Record
 from resilisim.evaluation.episode.record import REGRET_TOLERANCE
+from resilisim.finetuning.decoder import Span
 
-IGNORED = -100  # label of a token that is not learned
+LEAST_SHARED = 32  # tokens of a common beginning that it pays to read once
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -111,15 +112,51 @@ class Encoder:
         return Example(np.array(encoding.ids, dtype=np.int64), is_learned)
 
 
-def padded(examples: Sequence[Example], device: Any = None) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return tokens, attention mask and labels of examples, each (num_examples, longest), filled up behind.
+class Packed(NamedTuple):
+    """Examples one behind the other, as they are read.
 
-    The label of a place is the token that comes next, IGNORED where it is not learned.
+    What several say alike up to the first word that is learned, such as the prompt of two episodes or of both messages
+    of a pair, is read once.
+
+    Attributes:
+        tokens: (num_tokens,).
+        spans: Which of them attend to each other, one span for each example.
+        places: Behind which of them something is learned, (num_learned,).
+        labels: The token that comes next there, (num_learned,).
+        rows: Which example it belongs to, (num_learned,).
     """
-    shape = len(examples), max(len(example.tokens) for example in examples)
-    tokens, mask, labels = np.zeros(shape, np.int64), np.zeros(shape, np.int64), np.full(shape, IGNORED)
+
+    tokens: torch.Tensor
+    spans: tuple[Span, ...]
+    places: torch.Tensor
+    labels: torch.Tensor
+    rows: torch.Tensor
+
+
+def packed(examples: Sequence[Example], device: Any = None) -> Packed:
+    """Return examples one behind the other, without what an example shares with the last one that was read whole."""
+    tokens: list[NDArray[np.int64]] = []
+    places, labels, rows, spans = [], [], [], []
+    end, whole, begin_of_whole = 0, examples[0], 0
     for row, example in enumerate(examples):
-        size = len(example.tokens)
-        tokens[row, :size], mask[row, :size] = example.tokens, 1
-        labels[row, : size - 1] = np.where(example.is_learned, example.tokens, IGNORED)[1:]
-    return torch.from_numpy(tokens).to(device), torch.from_numpy(mask).to(device), torch.from_numpy(labels).to(device)
+        begin, shared = end, _shared(whole, example) if row else 0
+        if not shared:
+            whole, begin_of_whole = example, begin
+        end = begin + len(example.tokens) - shared
+        spans.append(Span(begin, end, begin_of_whole if shared else begin, shared))
+        tokens.append(example.tokens[shared:])
+        learned = np.flatnonzero(example.is_learned[1:])
+        places.append(learned - shared + begin)
+        labels.append(example.tokens[1:][learned])
+        rows.append(np.full(len(learned), row))
+    joined = (torch.from_numpy(np.concatenate(parts)).to(device) for parts in (tokens, places, labels, rows))
+    first, *others = joined
+    return Packed(first, tuple(spans), *others)
+
+
+def _shared(whole: Example, example: Example) -> int:
+    """Return how many tokens two examples begin with alike, as far as nothing is learned; 0 if they are few."""
+    most = min(int(each.is_learned[1:].argmax()) for each in (whole, example))
+    differs = whole.tokens[:most] != example.tokens[:most]
+    shared = int(differs.argmax()) if differs.any() else most
+    return shared if shared >= LEAST_SHARED else 0

@@ -139,13 +139,15 @@ class Sampler:
     ) -> None:
         self._model, self._encoder, self._config, self._device = model.get_base_model(), encoder, config, device
         self._greedy = greedy
-        self._stages = {law: Stage(default_library(), config.episodes(law)) for law in config.laws}
         self._rows = SideBySide("episodes", sys.maxsize, "batch_size")
         _attend_in_groups(self._model)
 
     def openings(self, tasks: Sequence[Task]) -> list[Opening]:
         """Return the beginnings of the episodes of some tasks."""
-        dealt = [self._stages[law].of_task(task) for law, share in self._config.dealt(tasks) for task in share]
+        dealt = []
+        for kind, share in self._config.dealt(tasks):
+            stage = Stage(default_library(), self._config.episodes(kind))
+            dealt += [stage.of_task(task) for task in share]
         return [(stage, task, start) for stage, task in dealt for start in stage.starts(task)]
 
     @torch.inference_mode()
@@ -307,7 +309,7 @@ class _Teacher:
         self._most_regret = max(config.plan_margin, REGRET_TOLERANCE)
         self._agent = Demonstrator(stage, task, pass_parameters=False, plan_margin=config.plan_margin)
         self._agent.reset(session.reply.observation, session.reply.info)
-        self._transcript = Transcript(stage, session.reply.observation)
+        self._transcript = Transcript(stage, session.reply)
 
     @property
     def has_hope(self) -> bool:

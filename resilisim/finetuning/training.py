@@ -7,13 +7,13 @@ On a CPU a run is a function of its configuration: the same seed and number of t
 also if it was killed and resumed on the way. What it leaves in its folder: `adapter_model.safetensors` and
 `adapter_config.json` (for peft), `adapter.gguf` (for llama.cpp: `--model local:DIR`), `progress.jsonl` (a line for each
 evaluation), `tensorboard/`, `manifest.json`, `resume.safetensors`, and `data/`, the conversations or pairs with
-their card, if it learns from such (`data-2` those under a second law, and so on).
+their card, if it learns from such (`data-2` those of a second kind, as under another law, and so on).
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,6 @@ from torch.utils.tensorboard import SummaryWriter
 
 from resilisim.chat.local import adapter_path, shipped_model_path
 from resilisim.chat.local.gguf import fingerprint, model_fingerprint
-from resilisim.datasets import export_dataset, read_records
 from resilisim.errors import InvalidInputError, MissingExtraError, StoreError, one_line
 from resilisim.finetuning.adapted_model import (
     adapter_arrays,
@@ -38,19 +37,18 @@ from resilisim.finetuning.adapted_model import (
 )
 from resilisim.finetuning.adapter_validation import validate, validate_in_process
 from resilisim.finetuning.config import FinetuningConfig
-from resilisim.finetuning.examples import Encoder, Sample, padded
+from resilisim.finetuning.decoder import Decoder
+from resilisim.finetuning.examples import Encoder, Sample, packed
+from resilisim.finetuning.lessons import drawn_tasks, lessons
 from resilisim.finetuning.memory import SideBySide
 from resilisim.finetuning.sampling import Sampler, credits_of
 from resilisim.policies.ppo.checkpoint import ResumePoint, TrainingFolder, choose_device, part_of
 from resilisim.policies.ppo.network import torch_threads
 from resilisim.provenance import describe_os_error
-from resilisim.tasks import Task, sample_tasks
 from resilisim.tasks.benchmark import benchmark_of
-from resilisim.tasks.sources import read_tasks
-from resilisim.tasks.split import split_of_task
 from resilisim.tool_library import default_library
 
-DATA_FOLDER, TENSORBOARD_FOLDER = "data", "tensorboard"
+TENSORBOARD_FOLDER = "tensorboard"
 FINETUNING_PACKAGES = ("transformers", "peft")  # whose versions its manifest names
 _NO_MARGINS = np.zeros(0, dtype=np.float32)
 
@@ -70,6 +68,7 @@ class Standing:
     success: float | None = None  # on validation tasks, at the latest evaluation
     share: float | None = None  # of V* there, luck removed
     shares: Mapping[str, float] = field(default_factory=dict)  # by prompt type, of its ceiling
+    optimum: float | None = None  # V* there
 
     @property
     def tokens_per_second(self) -> float:
@@ -82,6 +81,7 @@ def train(
     out: Path | str,
     report: Callable[[Standing], None] | None = None,
     base: Path | None = None,
+    prepared: Callable[[int], None] | None = None,
 ) -> Standing:
     """Fine-tune an adapter, or go on with a run of the same configuration that was stopped in the folder `out`.
 
@@ -90,6 +90,7 @@ def train(
         out: The folder.
         report: Called after each step.
         base: GGUF file of a Llama; the SmolLM2 that ships if omitted.
+        prepared: Called before the first step, now and then, with the number of tasks that there are lessons of.
 
     Raises:
         InvalidInputError: A setting makes no sense, or the start is no adapter of the base.
@@ -112,7 +113,7 @@ def train(
             torch_threads(config.num_threads),
             TrainingFolder(Path(out), arguments, device, FINETUNING_PACKAGES) as folder,
         ):
-            return _Run(config, folder, path, start, report or (lambda standing: None)).play()
+            return _Run(config, folder, path, start, report or (lambda standing: None)).play(prepared)
     except OSError as error:
         raise StoreError(f"cannot write {out}: {describe_os_error(error)}") from error
 
@@ -126,40 +127,39 @@ def _check(config: FinetuningConfig, start: Path | None) -> None:
         check_size(start, config.rank, config.alpha)
 
 
-def drawn_tasks(config: FinetuningConfig, split: str, most: int) -> list[Task]:
-    """Return tasks of a split, drawn anew by the seed for each split."""
-    tasks = [task for task in read_tasks(config.tasks, default_library()) if split_of_task(task) == split]
-    if not tasks:
-        raise InvalidInputError(f"tasks {config.tasks!r} hold none of the {split} split: expected at least one")
-    return sample_tasks(tasks, min(most, len(tasks)), seed=config.seed)
+def batch_places(sizes: Sequence[int], config: FinetuningConfig) -> list[NDArray[np.int64]]:
+    """Return the places of the samples of every step: each pass in an order of its own, the last batch a short one.
 
-
-def batch_places(num_samples: int, config: FinetuningConfig) -> list[NDArray[np.int64]]:
-    """Return the places of the samples of every step: each pass in an order of its own, the last batch a short one."""
+    Args:
+        sizes: How many samples each group has; groups stand in one batch, as they share what they begin with.
+        config: The settings.
+    """
     batches: list[NDArray[np.int64]] = []
+    groups = np.split(np.arange(sum(sizes)), np.cumsum(sizes)[:-1])
     for epoch in range(config.epochs):
-        order = np.random.default_rng((config.seed, epoch)).permutation(num_samples)
-        batches += np.split(order, range(config.starts_per_step, num_samples, config.starts_per_step))
+        batch: list[NDArray[np.int64]] = []
+        for group in np.random.default_rng((config.seed, epoch)).permutation(len(groups)):
+            batch.append(groups[group])
+            if sum(map(len, batch)) >= config.starts_per_step:
+                batches.append(np.concatenate(batch))
+                batch = []
+        if batch:
+            batches.append(np.concatenate(batch))
     return batches
 
 
-def log_probabilities(
-    model: Any, samples: Sequence[Sample], config: FinetuningConfig, device: str = "cpu"
-) -> torch.Tensor:
+def log_probabilities(decoder: Decoder, samples: Sequence[Sample], device: str = "cpu") -> torch.Tensor:
     """Return log p of the learned tokens of each example by their credit, (num_samples, examples of each).
 
     Only for learned tokens a vocabulary of logits is computed.
     """
     examples = [example for sample in samples for example in sample]
-    tokens, mask, labels = padded(examples, device)
-    base = model.get_base_model()
-    with torch.autocast(device, torch.bfloat16, enabled=config.precision == "bfloat16"):
-        hidden = base.get_decoder()(input_ids=tokens, attention_mask=mask, use_cache=False).last_hidden_state
-        rows, _ = places = torch.nonzero(labels >= 0, as_tuple=True)
-        logits = base.get_output_embeddings()(hidden[places])
-    each = -torch.nn.functional.cross_entropy(logits.float(), labels[places], reduction="none")
+    together = packed(examples, device)
+    hidden = decoder.hidden(together.tokens, together.spans)
+    logits = decoder.logits(hidden[together.places])
+    each = -torch.nn.functional.cross_entropy(logits.float(), together.labels, reduction="none")
     each = each * torch.from_numpy(np.concatenate([example.learned_credit for example in examples])).to(each)
-    sums = torch.zeros(len(labels), device=each.device).index_add(0, rows, each)
+    sums = torch.zeros(len(examples), device=each.device).index_add(0, together.rows, each)
     return sums.reshape(len(samples), -1)
 
 
@@ -192,24 +192,28 @@ class _Run:
         self._micro_batch = SideBySide("conversations", config.micro_batch, "micro_batch")
         self._sampler: Sampler | None = None
 
-    def play(self) -> Standing:
+    def play(self, prepared: Callable[[int], None] | None) -> Standing:
         if self._folder.point is not None and self._at.step == self._at.num_steps:
             return self._at
         self._model = add_adapter(load_base(self._base, self._config.precision), self._config).to(self._device)
+        self._decoder = Decoder(self._model)
+        directory = self._folder.directory
         encoder = self._encoder = Encoder(self._base, self._config.plan_margin)
         if self._config.stage in ("dagger", "grpo"):
             self._sampler = Sampler(self._model, encoder, self._config, self._device)
             self._openings = self._sampler.openings(drawn_tasks(self._config, "train", self._config.train_tasks))
-            num_samples = len(self._openings)
+            sizes = [1] * len(self._openings)
         else:
-            self._samples = encoder.samples(self._records())
-            num_samples = len(self._samples)
-        if not num_samples:
+            groups = [encoder.samples(records) for records in lessons(self._config, directory, prepared)]
+            self._samples = [sample for group in groups for sample in group]
+            of_pairs = self._config.stage == "dpo"  # a pair shares with nobody but itself what it begins with
+            sizes = [1] * len(self._samples) if of_pairs else [len(group) for group in groups if group]
+        if not sizes:
             raise InvalidInputError(
                 f"stage {self._config.stage!r} found nothing to learn in {self._config.train_tasks} tasks: expected "
                 "more tasks, other prompts, or a smaller min_margin"
             )
-        batches = batch_places(num_samples, self._config)
+        batches = batch_places(sizes, self._config)
         self._at = replace(self._at, num_steps=len(batches))
         self._validation = drawn_tasks(self._config, "validation", self._config.validation_tasks)
         self._weights = [weight for weight in self._model.parameters() if weight.requires_grad]
@@ -235,15 +239,6 @@ class _Run:
 
     def _is_due(self, every: int) -> bool:
         return every > 0 and self._at.step % every == 0
-
-    def _records(self) -> Iterator[dict[str, Any]]:
-        config, folder = self._config, self._folder.directory / DATA_FOLDER
-        for number, (law, tasks) in enumerate(config.dealt(drawn_tasks(config, "train", config.train_tasks))):
-            # One data set for each law, which its card tells of; the first lies where it lies if there is one.
-            where = folder if number == 0 else folder.with_name(f"{DATA_FOLDER}-{number + 1}")
-            if tasks:
-                export_dataset(config.dataset(law), tasks, where, tokenizer="none", command="resilisim train lm")
-                yield from read_records(where, "train")
 
     def _step(self, places: NDArray[np.int64]) -> None:
         began = time.monotonic()
@@ -333,7 +328,7 @@ class _Run:
         return margins
 
     def _log_probabilities(self, samples: Sequence[Sample]) -> torch.Tensor:
-        return log_probabilities(self._model, samples, self._config, self._device)
+        return log_probabilities(self._decoder, samples, self._device)
 
     def _evaluate(self) -> None:
         directory = self._folder.directory
@@ -344,7 +339,7 @@ class _Run:
         elif self._base_ships:
             scores = validate(directory, self._validation, self._config)
         self._at = replace(self._at, evaluated_at=self._at.step, **scores)
-        self._folder.lines.write(asdict(self._at))
+        self._folder.lines.write(asdict(self._at) | {"minutes": self._at.seconds / 60.0})
         shares = {f"share/{prompt}": share for prompt, share in self._at.shares.items()}
         for name, value in {"success": self._at.success, "share": self._at.share, **shares}.items():
             if value is not None:

@@ -18,6 +18,8 @@ from resilisim.tables.table import Table
 CURVE_FILE = "learning_curve.html"
 OVERALL = "all"  # beside the groups of what a training is measured on
 MOST_NAMED = 8  # numbers below the axis
+# What is counted on the axis: the first that evaluations have; a language model reads tokens.
+_AXES = {"num_tokens": "tokens", "imitated": "updates", "steps": "steps"}
 
 
 def write_learning_curve(folder: Path, progress_file: str) -> None:
@@ -39,7 +41,8 @@ def write_learning_curve(folder: Path, progress_file: str) -> None:
 def learning_page(name: str, evaluations: Sequence[Mapping[str, Any]]) -> Page:
     """Return the page of a training from its evaluations, in their order."""
     groups = [OVERALL, *evaluations[0].get("shares", {})]
-    numbers = [float(one.get("imitated") or one["steps"]) for one in evaluations]
+    axis, key = next((axis, key) for key, axis in _AXES.items() if any(key in one for one in evaluations))
+    numbers = [float(one.get(key) or one["steps"]) for one in evaluations]
     step = -(-len(evaluations) // MOST_NAMED)
     places = [f"{number:,.0f}" if place % step == 0 else "" for place, number in enumerate(numbers)]
     success = Series("success", "series-0", [Estimate.nothing(value=one["success"]) for one in evaluations])
@@ -53,13 +56,12 @@ def learning_page(name: str, evaluations: Sequence[Mapping[str, Any]]) -> Page:
     ]
     optimum = Level([one["optimum"] for one in evaluations], "optimum", "V*, the most that anybody can reach")
     whole = Level([1.0] * len(evaluations), "optimum", "V*")
-    axis = "updates" if any("imitated" in one for one in evaluations) else "steps"
     charts = [
         LinePanel("Success and V*", "Success, V* above", places, [success], axis_name=axis, levels=[optimum]),
         LinePanel("Share of V*", "Share of V*", places, shares, axis_name=axis, levels=[whole]),
     ]
     columns = [
-        (axis, lambda one: f"{one.get('imitated') or one['steps']:,}"),
+        (axis, lambda one: f"{one.get(key) or one['steps']:,}"),
         ("minutes", lambda one: f"{one['minutes']:.1f}"),
         ("success", lambda one: f"{one['success']:.4f}"),
         ("V*", lambda one: f"{one['optimum']:.4f}"),

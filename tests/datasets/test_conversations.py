@@ -8,12 +8,15 @@ import re
 import pytest
 
 from resilisim import benchmark_tasks
+from resilisim.chat import ScriptedChatModel
 from resilisim.datasets.conversations import ConversationSpec
 from resilisim.datasets.demonstrator import search_queries
 from resilisim.datasets.rollout import TRAINING_ENVIRONMENT
 from resilisim.datasets.schema import check_record
 from resilisim.envs.protocol import read_text
 from resilisim.errors import InvalidInputError
+from resilisim.evaluation.episode.play import play_episode
+from resilisim.policies.llm.agents.react import ReAct
 from resilisim.seeding import EVALUATION_SALT
 from resilisim.simulator import build_problem
 from resilisim.simulator.exact.optimum import start_optimum
@@ -364,3 +367,24 @@ def test_names_that_are_called_in_the_terse_style_stand_behind_a_space_and_mean_
         assert [text.replace("> ", ">") for text in said] == spoken
         for name in ("turns", "reward", "regret"):
             assert record[name] == other[name]
+
+
+@pytest.mark.parametrize("prompt", ["baseline", "optimal"])
+def test_in_the_form_of_react_a_conversation_is_what_that_agent_reads_and_says(prompt):
+    options = {"pass_parameters": False, "prompt_style": "terse", "parameters": "ignore"}
+    source = source_of(prompts=(prompt,), form="react", **options)
+    played_tasks = 0
+    for task in tasks():
+        (record,) = source.records(task)
+        said = [message["content"] for message in record["messages"] if message["role"] == "assistant"]
+        if not said[-1].startswith("Action: "):  # out of turns: the agent would be asked once more
+            continue
+        played_tasks += 1
+        model = ScriptedChatModel(said)
+        played = play_episode(source._stage.environment, ReAct(models=model), task, prompt, record["seed"])
+        read = [(message.role, message.content) for message in model.requests[-1].messages]
+        assert [*read, ("assistant", said[-1])] == [(each["role"], each["content"]) for each in record["messages"]]
+        assert (played["outcome"], len(played["steps"])) == (int(record["success"]), record["num_turns"])
+    assert played_tasks >= 2
+    with pytest.raises(InvalidInputError, match="form is 'react' with prompt style 'full': expected the style 'terse'"):
+        ConversationSpec(form="react")

@@ -27,9 +27,11 @@ from resilisim.finetuning.adapted_model import (
     write_adapter,
     write_gguf_adapter,
 )
-from resilisim.finetuning.config import FinetuningConfig, load_config
-from resilisim.finetuning.examples import IGNORED, Encoder, Example, padded
-from resilisim.finetuning.training import Standing, _Run, batch_places, drawn_tasks, train
+from resilisim.finetuning.config import FinetuningConfig, Kind, load_config
+from resilisim.finetuning.decoder import Decoder
+from resilisim.finetuning.examples import Encoder, Example, packed
+from resilisim.finetuning.lessons import drawn_tasks, lessons
+from resilisim.finetuning.training import Standing, _Run, batch_places, train
 from tests.finetuning.logits import of_llama_cpp, of_transformers
 
 NUM_TOKENS, LETTER_A = 259, 64
@@ -55,7 +57,7 @@ def records():
 
 
 def records_of(config):
-    source = config.dataset(config.laws[0]).make(default_library())
+    source = config.dataset(Kind(config.laws[0])).make(default_library())
     return [record for task in drawn_tasks(config, "train", config.train_tasks) for record in source.records(task)]
 
 
@@ -64,9 +66,8 @@ def test_best_messages_are_learned_with_their_end_and_nothing_else(tiny_base):
     mistakes = 0
     for record in records():
         ((example,),) = encoder.samples([record])
-        (tokens,), (mask,), (labels,) = padded([example])
-        assert mask.all()
-        learned = [int(token) for token in labels if token != IGNORED]
+        together = packed([example])
+        tokens, learned = together.tokens, together.labels.tolist()
         good = [turn for turn in record["turns"] if turn["action_value"] > 0 and turn["regret"] <= SMALL.plan_margin]
         mistakes += len(record["turns"]) - len(good)
         said = "".join(record["messages"][turn["message_index"]]["content"] + "<|im_end|>" for turn in good)
@@ -74,7 +75,7 @@ def test_best_messages_are_learned_with_their_end_and_nothing_else(tiny_base):
         assert encoder.text(record["messages"]) == _by_hand(record["messages"])
         read = _by_hand(record["messages"][: good[-1]["message_index"] + 1])  # what comes after it teaches nothing
         assert encoder._tokenizer.encode(read, add_special_tokens=False).ids == tokens.tolist()
-        assert all(label in (IGNORED, following) for label, following in zip(labels[:-1], tokens[1:], strict=True))
+        assert tokens[together.places + 1].tolist() == learned
     assert mistakes > 2
 
 
@@ -98,12 +99,14 @@ def _by_hand(messages):
     return "".join(f"<|im_start|>{message['role']}\n{message['content']}<|im_end|>\n" for message in messages)
 
 
-def test_a_batch_has_the_same_gradient_however_it_is_cut_and_padded(tiny_base):
+def test_a_batch_has_the_same_gradient_however_it_is_cut_and_packed(tiny_base):
     made = Encoder(tiny_base).samples(records())
     run = _Run.__new__(_Run)
     run._config, run._device = SMALL, "cpu"
     run._samples = [(_cut(example, size),) for (example,), size in zip(made, (200, 60, 100), strict=False)]
+    assert packed([example for (example,) in run._samples]).spans[1].shared  # two episodes of one task
     run._model = add_adapter(load_base(tiny_base), SMALL)
+    run._decoder = Decoder(run._model)
     gradients = []
     for size in (1, 3):
         run._model.zero_grad()
@@ -306,11 +309,19 @@ def test_an_adapter_lies_on_the_model_that_it_was_trained_on(tmp_path, tiny_base
 
 
 def test_every_conversation_is_seen_once_in_each_pass_in_another_order():
-    batches = batch_places(7, SMALL)
+    batches = batch_places([1] * 7, SMALL)
     assert [len(places) for places in batches] == [2, 2, 2, 1] * 2
     first, second = np.concatenate(batches[:4]), np.concatenate(batches[4:])
     assert sorted(first) == sorted(second) == list(range(7))
     assert list(first) != list(second)
+
+
+def test_what_begins_alike_stands_in_one_batch():
+    batches = [places.tolist() for places in batch_places([3, 1, 2, 1], SMALL.model_copy(update={"epochs": 1}))]
+    assert sorted(place for places in batches for place in places) == list(range(7))
+    assert {place for places in batches for place in places if 0 in places} >= {0, 1, 2}
+    assert all((4 in places) == (5 in places) for places in batches)
+    assert all(len(places) >= 2 for places in batches[:-1])
 
 
 def test_the_learning_rate_rises_and_falls_to_nothing():
@@ -331,6 +342,7 @@ def test_the_learning_rate_rises_and_falls_to_nothing():
         ({"settings": ["rank=0"]}, "rank"),
         ({"settings": ["laws=benchmark,rate-limit"]}, "did you mean 'rate-limits'"),
         ({"settings": ["rename_tools=2"]}, "rename_tools"),
+        ({"settings": ["react=0.5", "stage=dagger"]}, "react is 0.5 in stage 'dagger': expected 0"),
         ({"settings": ["rank"]}, "has no value"),
         ({"settings": ["policy=agent:json:dumps"]}, "expected one that answers message by message"),
         ({"settings": ["policy=plan-folower"]}, "did you mean 'plan-follower'"),
@@ -343,17 +355,36 @@ def test_what_no_setting_takes_is_refused_in_one_line(given, words):
     assert "\n" not in str(refusal.value)
 
 
-def test_tasks_are_dealt_out_to_laws():
+def test_tasks_are_dealt_out_to_laws_names_and_forms_as_exactly_as_their_number_allows():
     config = load_config(settings=["laws=benchmark,meaningful-errors", "rename_tools=1"])
-    assert config.dealt("abcde") == [("benchmark", "ace"), ("meaningful-errors", "bd")]
-    benchmark, meaning = (config.dataset(law) for law in config.laws)
+    dealt = [(Kind("benchmark", True), list("ace")), (Kind("meaningful-errors", True), list("bd"))]
+    assert config.dealt("abcde") == dealt
+    benchmark, meaning = (config.dataset(kind) for kind, _ in dealt)
     assert (benchmark.rename_tools, benchmark.environment.errors) == (1.0, "transient")
     assert meaning.environment.failure_model().error_kinds is not None
+    mixed = load_config(settings=["rename_tools=0.5", "react=0.2"]).dealt(range(100))
+    assert sorted(task for _, tasks in mixed for task in tasks) == list(range(100))
+    assert sum(len(tasks) for kind, tasks in mixed if kind.is_renamed) == 50
+    assert sum(len(tasks) for kind, tasks in mixed if kind.form == "react") == 20
+    assert len(mixed) == 4  # neither share takes the other's tasks
+
+
+@pytest.mark.long
+def test_a_share_of_the_tasks_is_drawn_in_random_libraries_once(tmp_path):
+    settings = ["train_tasks=4", "random_libraries=0.5", "library_tools=31", "explore=0"]
+    config, told = load_config(settings=settings), []
+    made = list(lessons(config, tmp_path, told.append))
+    assert told[-1] == len(made) == 4
+    assert len({record["instance_id"] for records in made for record in records}) == 4
+    before = (tmp_path / "random-tasks-1.jsonl").stat().st_mtime_ns
+    assert list(lessons(config, tmp_path, told.append)) == made
+    assert (tmp_path / "random-tasks-1.jsonl").stat().st_mtime_ns == before
 
 
 def test_presets_are_what_the_fields_say_and_lists_come_as_text():
     assert load_config("cpu", settings=["prompts=optimal,baseline"]).prompts == ("optimal", "baseline")
     assert load_config("gpu").prompts == ("optimal", "baseline", "flawed")
+    assert load_config("ship").rename_tools == 0.5
     assert Standing().tokens_per_second == 0.0
 
 

@@ -12,9 +12,10 @@ from resilisim.errors import InvalidInputError
 from resilisim.finetuning import training
 from resilisim.finetuning.adapted_model import WEIGHTS_FILE
 from resilisim.finetuning.examples import Encoder
+from resilisim.finetuning.lessons import drawn_tasks
 from resilisim.finetuning.memory import SideBySide
 from resilisim.finetuning.sampling import Sampler, _Table
-from resilisim.finetuning.training import drawn_tasks, train
+from resilisim.finetuning.training import train
 from tests.finetuning.test_finetuning import SMALL
 from tests.finetuning.test_sampling import OWN, with_weights
 

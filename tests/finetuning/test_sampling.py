@@ -16,10 +16,12 @@ from resilisim.errors import InvalidInputError
 from resilisim.evaluation import evaluate
 from resilisim.finetuning import adapter_validation, sampling
 from resilisim.finetuning.adapted_model import WEIGHTS_FILE, adapter_arrays, add_adapter, load_base, set_adapter
-from resilisim.finetuning.config import load_config
+from resilisim.finetuning.config import Kind, load_config
+from resilisim.finetuning.decoder import Decoder
 from resilisim.finetuning.examples import Encoder, Example
+from resilisim.finetuning.lessons import drawn_tasks
 from resilisim.finetuning.sampling import Advice, Played, Sampler, _Seat, credits_of
-from resilisim.finetuning.training import _Run, drawn_tasks, train
+from resilisim.finetuning.training import _Run, train
 from resilisim.policies.base import FINISH_TEXT
 from resilisim.seeding import VALIDATION_SALT
 from resilisim.tool_library import default_library
@@ -77,6 +79,7 @@ def with_weights(base, config=OWN):
     run._model = add_adapter(load_base(base), config)
     shapes = {name: array.shape for name, array in adapter_arrays(run._model).items()}
     set_adapter(run._model, {name: draws.normal(0, 0.1, shape).astype(np.float32) for name, shape in shapes.items()})
+    run._decoder = Decoder(run._model)
     return run
 
 
@@ -180,7 +183,7 @@ def test_where_every_message_errs_the_demonstrator_plays_its_own_episode(tiny_ba
     sampler = Sampler(with_weights(tiny_base)._model, encoder, TAUGHT)
     tasks = drawn_tasks(TAUGHT, "train", 2)
     played = sampler.play(sampler.openings(tasks), "a")
-    spec = TAUGHT.model_copy(update={"stage": "sft"}).dataset("benchmark")
+    spec = TAUGHT.model_copy(update={"stage": "sft"}).dataset(Kind("benchmark"))
     source = ConversationSource(spec, default_library())
     records = [record for task in tasks for record in source.records(task)]
     assert len(played) == len(records) == 12

@@ -39,6 +39,7 @@ FINISH_TOOL: Final = ToolSpec(
 FINISH_FORM: Final = 'Action: finish {"answer": "..."}'  # what a text agent that is one loop writes at the end
 NO_PROBLEM: Final = ("", "none", "null", "no", "n/a", "false")
 STOP_TEXTS: Final = ("\nObservation:",)
+OBSERVED: Final = "Observation: "  # what stands before what an action brought
 MOST_CALLS_KEPT: Final = 8  # of one reply; only the first one is carried out
 LONGEST_NAME: Final = 64  # endpoints take no longer names of functions
 IGNORED: Final = "Ignored: only the first call of a reply is carried out."
@@ -60,7 +61,8 @@ class ReActOptions(AgentOptions):
 class ReAct(LlmPolicy[ReActOptions]):
     """Thought, action, observation, until it finishes or has used its steps (Yao et al., 2023).
 
-    Its calls are counted under "agent". With native calls the model's words beside a call are its thought.
+    Its calls are counted under "agent". With native calls the model's words beside a call are its thought. Under
+    a terse prompt its instructions are as short.
     """
 
     name = "react"
@@ -76,7 +78,7 @@ class ReAct(LlmPolicy[ReActOptions]):
         result = await react_loop(
             run,
             role="agent",
-            system=loop_instructions(run, self.prompts),
+            system=terse_instructions() if run.terse else loop_instructions(run, self.prompts),
             question=run.task,
             tools=run.tools,
             steps=self.options.steps,
@@ -135,6 +137,16 @@ class LoopResult:
 def loop_prompts() -> PromptTexts:
     """Return the packaged texts that the loop needs by itself: `retry`, `retry_native` and `invalid`."""
     return load_prompts(packaged_prompts(__name__), None, NO_EXAMPLES)
+
+
+def terse_instructions() -> str:
+    """Return the instructions under a terse prompt."""
+    return loop_prompts().fill("system_terse")
+
+
+def written_action(name: str, arguments: Mapping[str, Any]) -> str:
+    """Return an action as the model should write it."""
+    return f"Action: {name} {json.dumps(arguments, ensure_ascii=False)}"
 
 
 async def react_loop(
@@ -202,14 +214,14 @@ class _Turn:
         """Return the messages of a step: what the model wrote, and what came of it."""
         if self.calls:
             return answered_calls(self.wish.thought, self.calls, observation)
-        return [ChatMessage("assistant", self.written()), ChatMessage("user", f"Observation: {observation}")]
+        return [ChatMessage("assistant", self.written()), ChatMessage("user", OBSERVED + observation)]
 
     def written(self) -> str:
         """Return a step as the model should have written it; its own words, cut, where it wanted nothing."""
         if isinstance(self.wish, Unreadable):
             return self.words or NO_WORDS
         thought = f"Thought: {self.wish.thought}\n" if self.wish.thought else ""
-        return f"{thought}Action: {self.wish.name} {json.dumps(self.wish.arguments, ensure_ascii=False)}"
+        return thought + written_action(self.wish.name, self.wish.arguments)
 
 
 @dataclass(frozen=True, slots=True)
