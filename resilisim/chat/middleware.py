@@ -1,4 +1,4 @@
-"""How a model is reached: when to ask again, how fast, what was answered before, what it costs.
+"""How a model is reached: when to ask again, how fast, and what was answered before.
 
 Limits and caches are chat models around another one. None of this is left to a library: a wait depends on the
 endpoint's own demand and on draws named by the request, tokens are charged by estimate and put right by the reply
@@ -21,16 +21,13 @@ import weakref
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 from annotated_types import Ge, Le
-from pydantic import Field
 
 from resilisim.bounds import Count, CountOrNone
-from resilisim.chat.types import ChatModel, ChatReply, ChatRequest, TokenUsage, estimated_prompt_tokens
-from resilisim.errors import InvalidInputError, nearest_name
-from resilisim.inputs import read_json, read_text, validated
+from resilisim.chat.types import ChatModel, ChatReply, ChatRequest, estimated_prompt_tokens
+from resilisim.errors import InvalidInputError
 from resilisim.options import check_options, option
 from resilisim.provenance import content_hash, describe_os_error, encode_json
 from resilisim.seeding import Draws
@@ -41,11 +38,7 @@ PASSING_STATUSES = frozenset({408, 409, 425, 429})  # timeouts, conflicts and li
 # A sleep ends a little late; up to this many seconds are made good by the next start, so that the rate is reached.
 LONGEST_CATCH_UP = 0.25
 CACHE_SCHEMA = "resilisim-chat-1"
-TOKENS_PER_PRICE = 1_000_000
-HIGHEST_PRICE = 1_000_000  # a dollar a token; a larger one is a slip
-FREE_KINDS = ("local", "scripted")  # they run here, and nobody sends a bill
 
-_Dollars = Annotated[float, Field(ge=0, le=HIGHEST_PRICE, description="US dollars for a million tokens")]
 _temporary_numbers = itertools.count()
 
 
@@ -325,64 +318,3 @@ class CachingChatModel(_AroundModel):
             reply = await self._model.complete(request)
             self._cache.store(key, reply)
             return reply
-
-
-@dataclass(frozen=True, slots=True)
-class Price:
-    """US dollars for a million tokens.
-
-    Attributes:
-        prompt: Of what the model reads.
-        completion: Of what it writes.
-        cached_prompt: Of what it reads and its endpoint has kept; None is the price of any other prompt. What comes
-            from our own cache (`ChatReply.from_cache`) costs nothing.
-    """
-
-    __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
-
-    prompt: _Dollars
-    completion: _Dollars
-    cached_prompt: _Dollars | None = None
-
-
-class PriceTable:
-    """Prices by model name, as the user gives them: prices change, and no table that ships could be right."""
-
-    def __init__(self, prices: Mapping[str, Price] = MappingProxyType({})) -> None:
-        self.prices: Mapping[str, Price] = MappingProxyType(dict(prices))
-
-    @classmethod
-    def read(cls, path: Path | str) -> PriceTable:
-        """Read a table from a JSON file: {"openai:gpt-4o-mini": {"prompt": 0.15, "completion": 0.60}}."""
-        source = f"price table {str(path)!r}"
-        values = read_json(read_text(Path(path), "price table"), source)
-        return cls(validated(dict[str, Price], values, source))
-
-    def cost(self, model_name: str, usage: TokenUsage, cached_prompt_tokens: int = 0) -> float | None:
-        """Return what tokens cost in US dollars; None if the table does not know the model.
-
-        Of the prompt, `cached_prompt_tokens` are those that the endpoint had kept.
-        """
-        if model_name.partition(":")[0] in FREE_KINDS and model_name not in self.prices:
-            return 0.0
-        price = self.prices.get(model_name)
-        if price is None:
-            return None
-        cached_price = price.prompt if price.cached_prompt is None else price.cached_prompt
-        dollars = (
-            (usage.prompt_tokens - cached_prompt_tokens) * price.prompt
-            + cached_prompt_tokens * cached_price
-            + usage.completion_tokens * price.completion
-        )
-        return dollars / TOKENS_PER_PRICE
-
-    def cost_of_reply(self, model_name: str, reply: ChatReply) -> float | None:
-        """Return what a reply cost in US dollars: nothing if it came from our own cache; None if unknown."""
-        return 0.0 if reply.from_cache else self.cost(model_name, reply.usage)
-
-    def gap(self, model_name: str) -> str | None:
-        """Say that a model has no price here, and which name resembles its own; None if it has one."""
-        if self.cost(model_name, TokenUsage()) is not None:
-            return None
-        near = nearest_name(model_name, self.prices)
-        return f"no price of {model_name!r} is known" + (f": did you mean it by {near!r}?" if near else "")

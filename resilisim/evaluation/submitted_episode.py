@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from resilisim.chat.middleware import PriceTable
+from resilisim.chat.prices import PriceTable
 from resilisim.envs.conversation import ConversationEnv
 from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import InvalidInputError, ResiliSimError, StoreError, one_line

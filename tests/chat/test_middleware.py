@@ -26,12 +26,11 @@ from resilisim.chat.middleware import (
     LONGEST_CATCH_UP,
     CachingChatModel,
     ChatModelSettings,
-    Price,
-    PriceTable,
     RateLimitedChatModel,
     ResponseCache,
     request_key,
 )
+from resilisim.chat.prices import Price, PriceTable
 from resilisim.errors import InvalidInputError
 
 

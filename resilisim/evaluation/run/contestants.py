@@ -11,8 +11,9 @@ from typing import Annotated, Any, Final, TypeAlias, cast
 from annotated_types import Ge, Le
 
 from resilisim.bounds import Count, CountOrNone
-from resilisim.chat.middleware import MAX_CONCURRENCY, ChatModelSettings, PriceTable, ResponseCache
+from resilisim.chat.middleware import MAX_CONCURRENCY, ChatModelSettings, ResponseCache
 from resilisim.chat.models import RoleModels, split_specs
+from resilisim.chat.prices import PriceTable
 from resilisim.chat.request_options import read_request_options
 from resilisim.errors import InvalidInputError
 from resilisim.options import check_options, option

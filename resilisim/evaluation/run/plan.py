@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from resilisim.at_work import AT_WORK
-from resilisim.chat.middleware import PriceTable
+from resilisim.chat.prices import PriceTable
 from resilisim.chat.request_options import DEFAULT_ROLE
 from resilisim.envs.conversation import ConversationEnv
 from resilisim.envs.session import Observer, Session

@@ -11,8 +11,8 @@ from dataclasses import asdict
 from typing import Any, ClassVar, Generic, TypeVar
 
 from resilisim.chat import ChatModel
-from resilisim.chat.middleware import PriceTable
 from resilisim.chat.models import RoleModels
+from resilisim.chat.prices import PriceTable
 from resilisim.chat.request_options import read_request_options
 from resilisim.chat.types import ToolCall
 from resilisim.envs.protocol import AssistantMessage, finish_message, native_tools, openai_message

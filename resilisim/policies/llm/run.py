@@ -10,8 +10,8 @@ from typing import Any, Final, NoReturn, TypeVar
 
 from resilisim.chat import ChatMessage, ChatModel, ChatReply, ChatRequest, ContextOverflowError
 from resilisim.chat.json_answers import without_thoughts
-from resilisim.chat.middleware import PriceTable
 from resilisim.chat.models import RoleModels
+from resilisim.chat.prices import PriceTable
 from resilisim.chat.types import fitted
 from resilisim.chat.under_way import UNDER_WAY
 from resilisim.envs.protocol import AssistantMessage

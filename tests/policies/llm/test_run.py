@@ -22,8 +22,8 @@ from resilisim.chat import (
     ToolCall,
 )
 from resilisim.chat.json_answers import without_thoughts
-from resilisim.chat.middleware import Price, PriceTable
 from resilisim.chat.models import RoleModels
+from resilisim.chat.prices import Price, PriceTable
 from resilisim.errors import InfrastructureError, InvalidInputError
 from resilisim.policies.agent_record import EVENT_KINDS, FAILING_COMPONENTS, WARNING_KINDS, Transcript
 from resilisim.policies.llm.agent_options import AgentOptions, read_options

@@ -12,8 +12,8 @@ from annotated_types import Ge
 
 from resilisim.bounds import Share, Temperature
 from resilisim.chat import ChatMessage, ChatModel
-from resilisim.chat.middleware import PriceTable
 from resilisim.chat.models import RoleModels
+from resilisim.chat.prices import PriceTable
 from resilisim.chat.types import BYTES_PER_TOKEN, estimated_tokens
 from resilisim.envs.reply import CallResult
 from resilisim.errors import InvalidInputError, unknown_name
