@@ -49,6 +49,71 @@ values = [solved_references(problem).optimum for problem in problems]
 print(json.dumps({"seconds": time.process_time() - start, "values": values, "lists": len(problems)}))
 """
 
+# Required lists followed to the letter: by the chain, and by a recursion over states, which says how many results there
+# are; then what it takes to list and enter one of them by the law's own functions, compiled.
+_FOLLOWED = """
+import importlib, json, time
+import numba
+import numpy as np
+from resilisim.simulator import build_problem
+from resilisim.simulator.exact.lookahead import OF_THE_TOOL
+from resilisim.simulator.exact.reachable import solve_reachable
+from resilisim.simulator.problem import start_state
+from resilisim.simulator.rulebook.entering import enter_execution
+from resilisim.simulator.rulebook.results import RESULT, TICKS, list_results
+from resilisim.tasks.benchmark import benchmark_tasks
+from resilisim.tool_library import default_library
+following = importlib.import_module("resilisim.simulator.exact.plan_following")
+problems = [build_problem(default_library(), task.required_tools) for task in benchmark_tasks()[::40]]
+numbers = [following._numbers(each, each.required, each.rules.max_turns) for each in problems]
+results = 0
+branches = following.branches
+
+def counted(*arguments):
+    global results
+    found = list(branches(*arguments))
+    results += len(found)
+    return found
+
+@numba.njit
+def entered(times, rules, tables, status, counters, parts, hidden, chances, unchecked, listed):
+    count = 0
+    for _ in range(times):
+        for place in range(list_results(rules, rules.place, rules.is_timeless, False, tables, False, status[0],
+                                        counters[0], parts[0], hidden[0], 0, 0, chances, unchecked, listed)):
+            status[1], counters[1], parts[1], hidden[1] = status[0], counters[0], parts[0], hidden[0]
+            enter_execution(rules, tables, status[1], counters[1], parts[1], hidden[1], False, 0,
+                            int(listed[place, RESULT]), int(listed[place, TICKS]), 0, 0, 0, OF_THE_TOOL)
+            count += 1
+    return count
+
+def seconds(work):
+    work()
+    taken = []
+    for _ in range(9):
+        begun = time.process_time()
+        work()
+        taken.append(time.process_time() - begun)
+    return min(taken)
+
+by_chain = seconds(lambda: [following.follow(*each, following.MAX_ENTRIES) for each in numbers]) / len(problems)
+following.branches = counted
+states = [following.follow_states(each, each.required, each.rules.max_turns).success for each in problems]
+chain = [following.follow(*each, following.MAX_ENTRIES)[0] for each in numbers]
+of_four = next(each for each in problems if len(each.required) == 4)
+solved = solve_reachable(of_four).states
+solved._enter(start_state(of_four))
+frames, times = solved._frames, 20_000
+arguments = (solved.stage.rules, solved.stage.tables, frames.status, frames.counters, frames.parts, frames.hidden,
+             frames.chances, frames.marks[2], frames.outcomes[0])
+count = entered(times, *arguments)
+of_a_result = seconds(lambda: entered(times, *arguments)) / count
+print(json.dumps({
+    "chain": by_chain, "results": results / len(problems), "result": of_a_result,
+    "worst": max(abs(one - other) for one, other in zip(states, chain)),
+}))
+"""
+
 
 def measure(long: bool) -> list[Measurement]:
     """Measure the solver."""
@@ -59,6 +124,7 @@ def measure(long: bool) -> list[Measurement]:
         with tempfile.TemporaryDirectory() as folder:
             cold += repeated(_ALL, 1, NUMBA_CACHE_DIR=folder)
     compiled, plain = repeated(_FEW, RUNS), repeated(_FEW, 1, NUMBA_DISABLE_JIT="1")
+    followed = repeated(_FOLLOWED, RUNS)
     worst = max(abs(one - other) for one, other in zip(compiled[0]["values"], plain[0]["values"], strict=True))
     if worst > 1e-12:
         raise AssertionError(f"compiled and plain values differ by {worst:.1e}")
@@ -78,6 +144,14 @@ def measure(long: bool) -> list[Measurement]:
             "s",
             column(cold, "seconds"),
             note="empty cache of compiled code, as after installation",
+        ),
+        Measurement(
+            "a plan that is followed: the law's own functions, compiled, without merging states / the chain",
+            "x slower",
+            [answer["results"] * answer["result"] / answer["chain"] for answer in followed],
+            better="higher",
+            note=f"{followed[0]['results']:.0f} results a plan, {1e9 * followed[0]['result']:.0f} ns each; the chain "
+            f"takes {1e6 * followed[0]['chain']:.1f} us; largest difference {max(column(followed, 'worst')):.0e}",
         ),
         Measurement(
             f"plain Python / compiled, {plain[0]['lists']:.0f} lists",

@@ -41,9 +41,11 @@ LISTS_EACH = 3
 CLOSURES = {3: (14, 20), 6: (18, 28), 12: (25, 40)}
 TURNS = {3: (10, 12), 6: (10, 12, 14), 12: (15, 18, 20)}
 TURNS_UNDER_PARTS = {3: 10, 12: 18}
+LOOKING_AHEAD = "plain, looking ahead"
 EQUIVALENTS = "broken with equivalents"  # a tool for every third required one
 LAWS = {
     "plain": Law(),
+    LOOKING_AHEAD: Law(),  # as if it had parts
     "rate limit by category": Law(rate_limit=RateLimit(2, 4, "category")),
     "rate limit by tool": Law(rate_limit=RateLimit(2, 5, "tool")),
     "rate limit of all": Law(rate_limit=RateLimit(3, 4, "all")),

@@ -26,7 +26,10 @@ from resilisim.envs.workflow.spaces import (
     meta_action_index,
 )
 from resilisim.errors import InvalidInputError
+from resilisim.exploration import explore
+from resilisim.policies.ppo.checkpoint import load_checkpoint
 from resilisim.policies.ppo.exact_rates import exact_rates
+from resilisim.policies.ppo.policy import actor_of, observation_options, patterns_of
 from resilisim.policies.ppo.validation import play_closed_loop
 from resilisim.simulator import build_problem
 from resilisim.simulator.exact import obey_plan
@@ -55,6 +58,14 @@ class InOrder:
             tool = self._tools[-1]
         actions = [action_index(kind, tool, len(tools)) for kind in (INVOKE_TOOL, RETRY_TOOL)]
         return next(action for action in actions if mask[action])
+
+
+def test_explore_follows_a_trained_policy_to_the_same_rate() -> None:
+    loaded = load_checkpoint("default")
+    options, patterns = observation_options(loaded, LIBRARY), patterns_of(loaded, LIBRARY)
+    computed = exact_rates(actor_of(loaded), [TASK], options=options, patterns=patterns)
+    (row,) = explore("policy:default", tasks=[TASK], prompts="optimal", width=0.0).rows
+    assert (row.low, row.high) == pytest.approx((computed.low[0], computed.high[0]), abs=1e-8)
 
 
 def test_a_plan_that_is_followed_is_worth_what_is_computed_of_it() -> None:
