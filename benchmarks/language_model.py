@@ -1,9 +1,10 @@
 """A small language model evaluated exactly: `python -m benchmarks.language_model MODEL FOLDER [TASKS]`.
 
 Explores MODEL (`local:runs/lm`) on held-out tasks in six settings: optimal plans, flawed ones, none, the shipped tools
-under names that no model has seen, a library of its own from a file, and in the form of ReAct. Success rates are exact,
-since the model always says the same after the same words; replies are kept by what was said before them in
-FOLDER/replies, so that branches share what they have in common and a command that was stopped goes on.
+under names that no model has seen, a library of its own from a file, and in the form of ReAct. The model always says
+the same after the same words, so each branch is played once, the likeliest first, at most PLAYS of a task, and the rate
+lies in a bracket that is certain. Replies are kept by what was said before them in FOLDER/replies, so that branches
+share what they have in common and a command that was stopped goes on.
 """
 
 from __future__ import annotations
@@ -27,11 +28,12 @@ from resilisim.tool_library.renaming import renamed_library
 SUBJECTS = ("ledger", "depot", "crew", "meter", "ticket", "parcel", "roster", "sensor", "invoice", "harbour")
 ACTIONS = ("open", "sync", "weigh", "stamp", "rank", "merge", "quote", "seal", "chart", "trace", "audit", "route")
 OWN_TOOLS, OWN_SEED = 60, 2**50  # of a library that no training draws: theirs have smaller seeds
-NUM_TASKS = 24
+NUM_TASKS = 8
+WIDTH, PLAYS = 0.1, 60
 DIRECT, REACT = "direct[max_tokens=48]", "react[max_tokens=64,steps=12]"
 EXPLORED = (
     *("--prompt-style", "terse", "--local-threads", "1", "--local-reuse-prompts", "--concurrency", "1"),
-    *("--width", "0.05", "--plays", "200"),
+    *("--width", str(WIDTH), "--plays", str(PLAYS)),
 )
 
 

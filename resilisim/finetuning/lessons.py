@@ -20,6 +20,7 @@ from resilisim.tool_library import ToolLibrary, default_library
 from resilisim.tool_library.generator import generate_library
 
 DATA_FOLDER, RANDOM_TASKS = "data", "random-tasks-{}.jsonl"
+WORTH_PROCESSES = 200  # tasks of a data set that pay for the start of processes
 TASKS_OF_LIBRARY = 64  # of a random library; finding words for its tools takes as long as a hundred conversations
 
 
@@ -58,7 +59,7 @@ def lessons(
                 *(config.dataset(kind), share, where),
                 library=library,
                 tokenizer="none",
-                workers=config.num_threads,
+                workers=config.num_threads if len(share) >= WORTH_PROCESSES else 1,
                 command="resilisim train lm",
                 progress=count,
             )
