@@ -29,6 +29,7 @@ from resilisim.simulator.end_rules import EndRules
 from resilisim.simulator.exact.arena import build_arena
 from resilisim.simulator.exact.optimum import solve, solve_afresh, tabulate
 from resilisim.simulator.exact.reachable import solve_reachable
+from resilisim.simulator.exact.search import Search
 from resilisim.simulator.exact.values import Values
 from resilisim.simulator.law import (
     TASK_PARTS,
@@ -55,9 +56,13 @@ MOST_REQUIRED, MOST_REQUIRED_SHARE = 12, 0.7  # of a list, and of the turns
 MAX_CLOSURE, MAX_SOLVED_CLOSURE = 32, 12
 MAX_ENTRIES, MAX_STATES = 2_000_000, 20_000  # of what is solved: a second at most
 MOST_TOO_LARGE = 2  # lists that are too large, for each wanted, after which the setting is drawn again
-MAX_KEPT_STATES = 4_000  # of what is solved to be asked for other states: a quarter of a second
+# Of what is solved to be asked for other states, under a law without parts and with some: half a second.
+MAX_KEPT_STATES, MAX_KEPT_UNDER_PARTS = 100_000, 8_000
+MAX_CLOSURE_UNDER_PARTS = 6  # of such lists: larger ones can hardly ever be solved with so many states
 MAX_BRACKET_STATES = 20_000  # of what is bounded where it cannot be solved with so many
-FEW_TOO_LARGE = 4  # of lists that are not selected, one for so many wanted: where one is too large, most are
+# Of lists that are not selected, one for so many wanted: where one is too large, most are. Half as many lists as are
+# wanted will do.
+FEW_TOO_LARGE = 4
 MAX_GAP = 1e-3  # of values whose bounds are all that is known
 HOME_SHARE = 0.25  # of settings with the library and the turns of tasks that are given, where some are
 MOST_DRAWS = 50  # of a required list; after so many the setting is drawn again
@@ -104,12 +109,10 @@ def random_settings(
         home: Tasks of the default library that take part; HOME_SHARE of the settings hold some of them.
         solved: Whether V* is computed, and lists that are too large for that are drawn again.
         selected: Whether lists whose dependencies close over very many tools are drawn again, too. If not, what solves
-            a list is kept for later questions.
+            a list is kept for later questions, and such lists are drawn again only where they would have to be solved
+            under a law with parts.
     """
     refused: Counter[str] = Counter()
-    most: float = math.inf
-    if selected:
-        most = MAX_SOLVED_CLOSURE if solved else MAX_CLOSURE
     # What it is stays, however often the rest has to be drawn again.
     draws = Draws("resilisim/random libraries", VERSION, stream, number)
     is_home = bool(home) and draws.uniform() < HOME_SHARE
@@ -118,16 +121,22 @@ def random_settings(
     if parts is None:
         count = draws.weighted(tuple(NUM_PARTS), tuple(NUM_PARTS.values()))
         parts = draws.shuffled(TASK_PARTS)[:count]
+    most: float = math.inf
+    if selected:
+        most = MAX_SOLVED_CLOSURE if solved else MAX_CLOSURE
+    elif solved and parts:
+        most = MAX_CLOSURE_UNDER_PARTS
     while True:
         library = default_library() if is_home else _random_library(draws, num_tools)
         law, turns = random_law(draws, library, parts), draws.between(FEWEST_TURNS, MOST_TURNS)
         turns = EndRules().max_turns if is_home else turns
         pool = draws.shuffled(home) if is_home else []
+        small = [] if selected or most == math.inf else _closing_over(library, most // 2)
         tasks: list[Task] = []
         optima: list[float] = []
         too_large = 0
         for _ in range(num_tasks * MOST_DRAWS):
-            task = pool.pop() if pool else _random_task(draws, library, turns, f"{stream}/{number}/{len(tasks)}")
+            task = pool.pop() if pool else _random_task(draws, library, turns, f"{stream}/{number}/{len(tasks)}", small)
             problem = build_problem(library, task.required_tools, law, EndRules(turns))
             if len(problem.closure) > most:
                 refused[f"the dependencies close over more than {most} tools"] += 1
@@ -143,31 +152,33 @@ def random_settings(
                     continue
             tasks.append(task)
             if len(tasks) == num_tasks:
-                options = WorkflowOptions(
-                    tasks=tasks, library=library, law=law, max_turns=turns, similarity="auto" if is_home else None
-                )
-                return RandomSettings(options, tuple(tasks), tuple(optima), dict(refused))
+                break
+        if len(tasks) == num_tasks or (not selected and len(tasks) >= num_tasks // 2):
+            options = WorkflowOptions(
+                tasks=tasks, library=library, law=law, max_turns=turns, similarity="auto" if is_home else None
+            )
+            return RandomSettings(options, tuple(tasks), tuple(optima), dict(refused))
 
 
 def optimum_bracket(problem: Problem) -> tuple[float, float]:
     """Return what V* of the start surely reaches, and what it is surely not above: the same where it is known.
 
-    Nothing is too large: what cannot be solved within MAX_BRACKET_STATES states is bounded, by 0 and 1 if need be.
+    Nothing is too large: what cannot be solved within MAX_BRACKET_STATES states under a law with parts is bounded, and
+    so is what memory does not suffice for under any, by 0 and by the bound that a search begins with.
     """
+    has_parts = problem.dynamics.has_sections
     try:
-        optimum = solve_afresh(problem, MAX_BRACKET_STATES)
+        optimum = solve_afresh(problem, MAX_BRACKET_STATES if has_parts else None)
     except ExactLimitError:
-        return 0.0, 1.0
+        return 0.0, 1.0 if has_parts else Search(problem).bound(start_state(problem))
     low = optimum.value(start_state(problem))
     return low, min(low + optimum.start_gap, 1.0)
 
 
 def _kept_value(problem: Problem) -> float:
     """Return V* of the start, if it is known with few states; what solved the problem stays, to be asked for others."""
-    optimum = solve(problem, MAX_KEPT_STATES)
-    if optimum.start_gap > MAX_GAP:
-        raise ExactLimitError(f"known to {optimum.start_gap:g} only")
-    return optimum.value(start_state(problem))
+    most = MAX_KEPT_UNDER_PARTS if problem.dynamics.has_sections else MAX_KEPT_STATES
+    return solve(problem, most, may_bound=False).value(start_state(problem))
 
 
 def _value(problem: Problem) -> float:
@@ -189,12 +200,20 @@ def _random_library(draws: Draws, num_tools: int) -> ToolLibrary:
     return random_library(draws, num_tools, reliability)
 
 
-def _random_task(draws: Draws, library: ToolLibrary, turns: int, name: str) -> Task:
+def _closing_over(library: ToolLibrary, most: float) -> list[str]:
+    """Return the tools whose dependencies close over no more tools than that."""
+    return [name for name in library.names if len(library.closure([name])) <= most]
+
+
+def _random_task(draws: Draws, library: ToolLibrary, turns: int, name: str, first: Sequence[str] = ()) -> Task:
+    """Draw a list that grows by dependencies and other tools, from `first` if there are any, and their dependencies."""
     most = min(MOST_REQUIRED, int(MOST_REQUIRED_SHARE * turns), len(library))
-    wanted, tools = draws.between(2, most), [draws.choice(library.names)]
+    wanted, tools = draws.between(2, most), [draws.choice(first or library.names)]
     while len(tools) < wanted:
         deeper = [other for other in library.closure(tools) if other not in tools]
-        others = [other for other in library.names if other not in tools]
+        others = [other for other in first or library.names if other not in tools]
+        if not deeper and not others:
+            break
         tools.append(draws.choice(deeper if deeper and draws.uniform() < 0.5 else others))
     required = sorted(tools, key=library.index)
     return Task.from_mapping({"instance_id": name, "required_tools": required}, library)

@@ -16,7 +16,7 @@ from resilisim.simulator import FINISH, EndRules, Episode, Law, Message, build_p
 from resilisim.simulator.exact import bound, plan_following, search, solve
 from resilisim.simulator.exact import references as exact_references
 from resilisim.simulator.exact.arena import build_arena
-from resilisim.simulator.exact.optimum import start_optimum
+from resilisim.simulator.exact.optimum import solve_afresh, start_optimum
 from resilisim.simulator.exact.plan_following import plan_following_with_search
 from resilisim.simulator.exact.reachable import solve_reachable
 from resilisim.simulator.exact.references import clairvoyant, luck_table, solve_all, solved_references
@@ -57,6 +57,19 @@ REFERENCE_VALUES = [
     ),
     (NETWORK, 0.842159, 0.840886, 0.747604, 0.734005),
 ]
+
+
+def test_with_room_for_few_states_a_search_refuses_and_goes_on_refusing() -> None:
+    library = random_library(Draws("few states"), 40, lambda _: None)
+    problem = build_problem(library, library.names[-9:], rules=EndRules(16))
+    with pytest.raises(ExactLimitError, match="more than"):
+        solve_afresh(problem, 500)
+    few = search.Search(problem, 500)
+    for _ in range(2):
+        with pytest.raises(ExactLimitError):
+            few.value(start_state(problem))
+        assert few.num_states <= 500
+    assert few.bound(start_state(problem)) >= solve_afresh(problem).value(start_state(problem))
 
 
 @pytest.mark.parametrize(("required", "optimum_off", "optimum_on", "plan_off", "plan_on"), REFERENCE_VALUES)

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from resilisim import default_library
-from resilisim.errors import InvalidInputError
+from resilisim.errors import ExactLimitError, InvalidInputError
 from resilisim.seeding import Draws
 from resilisim.simulator import (
     FINISH,
@@ -379,6 +379,15 @@ def roomy() -> tuple[Problem, reachable.ReachableOptimum]:
     """A problem whose states have room, and its optimum."""
     problem = small_problem("much at once", 8)
     return problem, solve_reachable(problem)
+
+
+def test_what_may_not_be_bounded_is_refused_where_there_is_no_room() -> None:
+    problem, exact = roomy()
+    with pytest.raises(ExactLimitError, match="more than 30 states"):
+        solve_reachable(problem, max_states=30, may_bound=False)
+    whole = solve_reachable(problem, may_bound=False)
+    assert whole.gap == 0.0
+    assert whole.value(start_state(problem)) == exact.value(start_state(problem))
 
 
 @pytest.mark.parametrize("max_states", [1, 30, 300])

@@ -33,6 +33,7 @@ from resilisim.envs.workflow.spaces import (
     num_tools_of,
 )
 from resilisim.envs.workflow.vector import WorkflowVectorEnv
+from resilisim.errors import ExactLimitError
 from resilisim.policies.ppo.checkpoint import optimizer_state, restore_optimizer
 from resilisim.policies.ppo.network import READ
 from resilisim.policies.ppo.parts import scheduled
@@ -93,6 +94,35 @@ def tool_values(
             of_outsiders[chance] = optimum.action_value(state, execution(name))
         values.append(of_outsiders[chance])
     return tuple(values), optimum.value(state)
+
+
+@functools.lru_cache(maxsize=CACHED_STATES)
+def best_tools(
+    problem: Problem, status: tuple[int, ...], counters: tuple[int, ...], max_states: int
+) -> tuple[tuple[bool, ...], float]:
+    """Return which tools no other message is worth more than in a state, in the order of the library, and V*.
+
+    Nothing is best where nothing can succeed any more. Unlike `tool_values` it searches no further than that takes.
+
+    Raises:
+        ExactLimitError: More states than `max_states` would have to be kept.
+    """
+    state = EpisodeState(status, counters, (0,) * len(status))
+    optimum = solve(problem, max_states, may_bound=False)
+    value = optimum.value(state)
+    if value <= TIE_TOLERANCE:
+        return (False,) * len(status), 0.0
+    of_outsiders: dict[float, bool] = {}
+    best = []
+    for tool, name in enumerate(problem.library.names):
+        if optimum.tells_apart(tool) or status[tool] == SUCCEEDED:
+            best.append(optimum.is_best(state, execution(name)))
+            continue
+        chance = success_probability(problem, state, tool)
+        if chance not in of_outsiders:
+            of_outsiders[chance] = optimum.is_best(state, execution(name))
+        best.append(of_outsiders[chance])
+    return tuple(best), value
 
 
 def collect_batch(
@@ -282,12 +312,12 @@ def _is_choosing(problem: Problem, state: EpisodeState) -> bool:
 
 
 @functools.lru_cache(maxsize=CACHED_CHOICES)
-def _best_choices(problem: Problem, state: EpisodeState) -> Choices:
-    return solve(problem).best_choices(state)
+def _best_choices(problem: Problem, state: EpisodeState, max_states: int | None) -> Choices:
+    return solve(problem, max_states, may_bound=max_states is None).best_choices(state)
 
 
 def _label_under_parts(
-    vector_env: WorkflowVectorEnv, observations: Mapping[str, NDArray[Any]]
+    vector_env: WorkflowVectorEnv, observations: Mapping[str, NDArray[Any]], max_states: int | None
 ) -> tuple[Batch, NDArray[np.bool_]]:
     """Do what `label_states` does under a law with parts, where waiting and accepting are choices, too.
 
@@ -307,7 +337,11 @@ def _label_under_parts(
         is_choosing[env] = state.ended_by is None
         if not is_choosing[env]:
             continue
-        best = _best_choices(problem, replace(state, executions=(0,) * problem.num_tools))
+        try:
+            best = _best_choices(problem, replace(state, executions=(0,) * problem.num_tools), max_states)
+        except ExactLimitError:
+            is_choosing[env] = False
+            continue
         values[env] = best.value
         tools = list(best.tools)
         for kind in best.outside:  # of equals those that are free, up and not known to fail
@@ -324,11 +358,15 @@ def _label_under_parts(
 
 
 def label_states(
-    vector_env: WorkflowVectorEnv, observations: Mapping[str, NDArray[Any]]
+    vector_env: WorkflowVectorEnv, observations: Mapping[str, NDArray[Any]], max_states: int | None = None
 ) -> tuple[Batch, NDArray[np.bool_]]:
-    """Return all environments' states with targets, and which of them have something left to choose."""
+    """Return all environments' states with targets, and which of them have something left to choose.
+
+    With `max_states`, which is for environments without filters, states count as having nothing left whose values
+    would take more states than these.
+    """
     if "tool_parts" in observations:
-        return _label_under_parts(vector_env, observations)
+        return _label_under_parts(vector_env, observations, max_states)
     mask = np.array(observations["action_mask"], dtype=np.bool_)
     num_envs, num_actions = mask.shape
     num_tools = vector_env.problem(0).num_tools
@@ -338,8 +376,13 @@ def label_states(
     for index in range(num_envs):
         problem, state = vector_env.problem(index), vector_env.episode_state(index)
         is_choosing[index] = _is_choosing(problem, state)
-        if is_choosing[index]:
+        if is_choosing[index] and max_states is None:
             q_values[index], values[index] = tool_values(problem, state.status, state.counters)
+        elif is_choosing[index] and max_states is not None:
+            try:
+                q_values[index], values[index] = best_tools(problem, state.status, state.counters, max_states)
+            except ExactLimitError:
+                is_choosing[index] = False
     targets = np.zeros((num_envs, num_actions), dtype=np.float32)
     starts = [action_index(action_type, 0, num_tools) for action_type in EXECUTING_TYPES]
     legal = np.stack([mask[:, start : start + num_tools] for start in starts])  # (types, num_envs, num_tools)

@@ -230,6 +230,7 @@ OTHER_MESSAGE = Message("search", query="anything else")
 
 # Solving all of the benchmark takes seconds, so little is worth keeping.
 CACHE_BYTES = 64 * 2**20
+ENTRIES_OF_A_STATE = 8  # of a table, which a search would keep one state of
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -362,7 +363,7 @@ class SearchedOptimum(Optimum):
         return known if known != NOT_KNOWN else self.search.bound(state)
 
 
-def solve(problem: Problem, max_states: int = MAX_STATES) -> Values:
+def solve(problem: Problem, max_states: int | None = None, may_bound: bool = True) -> Values:
     """Solve a problem exactly, or return it solved if it was met lately.
 
     Problems are equal if they are the same object (`build_problem` sees to that). The latest are kept, up to
@@ -370,7 +371,10 @@ def solve(problem: Problem, max_states: int = MAX_STATES) -> Values:
 
     Args:
         problem: The problem.
-        max_states: States that may be kept under a law with parts, if it is not solved yet.
+        max_states: States that may be kept, if it is not solved yet; by default as many as memory allows, or MAX_STATES
+            under a law with parts.
+        may_bound: Whether values under a law with parts are bounded where there is no room for more states; else they
+            are refused, when it is solved or when they are asked for.
 
     Raises:
         ExactLimitError: The problem is too large.
@@ -386,7 +390,7 @@ def solve(problem: Problem, max_states: int = MAX_STATES) -> Values:
     if optimum is not None:
         _solved.move_to_end(problem)
         return optimum
-    optimum = _solved[problem] = solve_afresh(problem, max_states)
+    optimum = _solved[problem] = solve_afresh(problem, max_states, may_bound)
     while len(_solved) > 1 and sum(kept.nbytes for kept in _solved.values()) > CACHE_BYTES:
         _solved.popitem(last=False)
     return optimum
@@ -395,15 +399,17 @@ def solve(problem: Problem, max_states: int = MAX_STATES) -> Values:
 _solved: OrderedDict[Problem, Values] = OrderedDict()
 
 
-def solve_afresh(problem: Problem, max_states: int = MAX_STATES) -> Values:
-    """Solve a problem exactly, under any law, and keep nothing; `max_states` as for `solve`."""
+def solve_afresh(problem: Problem, max_states: int | None = None, may_bound: bool = True) -> Values:
+    """Solve a problem exactly, under any law, and keep nothing; the arguments are those of `solve`."""
     if problem.goal.program is not None:
         return ProgramValues(problem, tuple(map(problem.library.index, problem.goal.program)))
     with AT_WORK.on("solving ceiling"):
         hopes_for_failures = problem.rules.max_consecutive_failures == 0 and failing_helps(problem)
         if is_plain_list(problem) and not hopes_for_failures:
-            return compute_optimum(problem)
-        return solve_reachable(problem, max_states=max_states)
+            return compute_optimum(problem, max_states)
+        return solve_reachable(
+            problem, max_states=MAX_STATES if max_states is None else max_states, may_bound=may_bound
+        )
 
 
 def is_plain_list(problem: Problem) -> bool:
@@ -419,18 +425,22 @@ def is_plain_list(problem: Problem) -> bool:
     return not goal.once or (problem.dynamics.rules.at_ran < 0 and not has_rows)
 
 
-def compute_optimum(problem: Problem) -> Optimum:
-    """Solve a problem under the benchmark law and keep nothing: by a table of all states if small enough, or search."""
+def compute_optimum(problem: Problem, max_states: int | None = None) -> Optimum:
+    """Solve a problem under the benchmark law and keep nothing: by a table of all states if small enough, or search.
+
+    `max_states` are those that the search may keep, as for `solve`.
+    """
+    largest = MAX_EXACT_ENTRIES if max_states is None else min(MAX_EXACT_ENTRIES, ENTRIES_OF_A_STATE * max_states)
     try:
-        return tabulate(problem, MAX_EXACT_ENTRIES)
+        return tabulate(problem, largest)
     except ExactLimitError:
         try:
-            search = Search(problem)
+            search = Search(problem, max_states)
             search.value(start_state(problem))  # what is too large is refused here
         except ExactLimitError as error:
             # Very many turns of very few tools are one thing that a table is better at.
             try:
-                return tabulate(problem, MAX_TABLE_ENTRIES)
+                return tabulate(problem, MAX_TABLE_ENTRIES if max_states is None else largest)
             except ExactLimitError:
                 raise error from None
         return SearchedOptimum(problem, 0.0, search.breakers, search)

@@ -89,13 +89,17 @@ class Reachable:
         stage: The tools that are told apart.
         informed: Whether what is hidden is known.
         max_states: States that may be kept.
+        may_bound: Whether values are bounded where there is no room for all states; else they are refused.
 
     Attributes:
         tolerance: Share of the best value that a call has to gain to be tried; 0 as long as everything has room.
     """
 
-    def __init__(self, problem: Problem, stage: Stage, informed: bool, max_states: int = MAX_STATES) -> None:
+    def __init__(
+        self, problem: Problem, stage: Stage, informed: bool, max_states: int = MAX_STATES, may_bound: bool = True
+    ) -> None:
         self.problem, self.stage, self.informed, self.max_states = problem, stage, informed, max_states
+        self._may_bound = may_bound
         self.tolerance = 0.0
         # Reading a field of a record takes a microsecond, and states are asked for by the thousand.
         self._places = {name: int(getattr(stage.rules, name)) for name in (*_SECTIONS, "num_parts", "num_hidden")}
@@ -168,6 +172,8 @@ class Reachable:
                 move_memo(self._memo, larger)
                 self._memo = larger
                 continue
+            if not self._may_bound:
+                raise ExactLimitError(f"the exact optimum needs more than {self.max_states:,} states")
             # What this state leads to has no room: beside what is kept, or at all.
             self._frames.result[2] = most_apart
             self._memo = _make_memo(FIRST_CAPACITY, self.stage.width)
@@ -479,7 +485,7 @@ def first_states(problem: Problem, state: EpisodeState, states: Reachable) -> li
 
 
 def solve_reachable(
-    problem: Problem, knowledge: Knowledge = "observing", max_states: int = MAX_STATES
+    problem: Problem, knowledge: Knowledge = "observing", max_states: int = MAX_STATES, may_bound: bool = True
 ) -> ReachableOptimum:
     """Solve a problem under a law with parts; keeps nothing.
 
@@ -492,22 +498,24 @@ def solve_reachable(
         problem: The problem.
         knowledge: What the best agent knows: what agents can see, or everything.
         max_states: States that may be kept.
+        may_bound: Whether values are bounded where there is no room for more.
 
     Raises:
-        ExactLimitError: There are too many tools to be told apart, or too many results of one call.
+        ExactLimitError: There are too many tools to be told apart, or too many results of one call, or no room for the
+            states where nothing may be bounded.
     """
     informed, tools = knowledge == "informed", told_apart(problem)
     there, bounding = neutral_tools(problem, tools, informed)
     every = enumerated_tools(problem)
     if every and (there != bounding or failing_helps(problem)):
         stage = make_stage(problem, every, (), informed=informed, is_enumerated=True)
-        optimum = _solved(problem, stage, knowledge, (), max_states)
+        optimum = _solved(problem, stage, knowledge, (), max_states, may_bound)
         if optimum.states.tolerance == 0.0 or failing_helps(problem):
             return optimum
     neutral = there if there == bounding else [*there, *bounding]
     stage = make_stage(problem, tools, neutral, len(there), informed=informed)
-    optimum = _solved(problem, stage, knowledge, tuple(there), max_states)
-    joined = joined_tools(problem, tools) if optimum.gap > 0.0 else ()
+    optimum = _solved(problem, stage, knowledge, tuple(there), max_states, may_bound)
+    joined = joined_tools(problem, tools) if optimum.gap > 0.0 and may_bound else ()
     if joined:
         stage = make_stage(problem, joined, (), informed=informed, is_enumerated=True)
         enumerated = _solved(problem, stage, knowledge, (), math.ceil(max_states * SHARE_OF_JOINED))
@@ -525,9 +533,14 @@ def joined_tools(problem: Problem, tools: Sequence[int]) -> tuple[int, ...]:
 
 
 def _solved(
-    problem: Problem, stage: Stage, knowledge: Knowledge, neutral: tuple[Neutral, ...], max_states: int
+    problem: Problem,
+    stage: Stage,
+    knowledge: Knowledge,
+    neutral: tuple[Neutral, ...],
+    max_states: int,
+    may_bound: bool = True,
 ) -> ReachableOptimum:
-    states, start = Reachable(problem, stage, knowledge == "informed", max_states), start_state(problem)
+    states, start = Reachable(problem, stage, knowledge == "informed", max_states, may_bound), start_state(problem)
     possible = [(1.0, start)]
     if states.informed and problem.dynamics.rules.num_hidden > 0:
         possible = first_states(problem, start, states)

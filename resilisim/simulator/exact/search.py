@@ -54,6 +54,7 @@ class Search:
 
     Args:
         problem: The task's numbers.
+        max_states: States that may be kept, about; as many as there is memory for if None.
 
     Attributes:
         breakers: What is worth calling just to break a row of failures.
@@ -65,7 +66,7 @@ class Search:
         ExactLimitError: There are too many turns.
     """
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: Problem, max_states: int | None = None) -> None:
         self.problem = problem
         self.breakers = exact_breakers(problem)
         self.members = _dependencies_first(problem, {*problem.closure, *self.breakers.joining})
@@ -75,6 +76,9 @@ class Search:
         self._is_fresh = True  # whether the search under way began with nothing kept
         self._field = _make_field(problem, self.members, self.breakers, self.levels)
         self._words = (len(self.members) - 1) // TOOLS_A_WORD + 2
+        of_a_state = 8 * (self._words + 1)
+        self._is_capped = max_states is not None and max_states * of_a_state < MAX_MEMO_BYTES
+        self._most_bytes = MAX_MEMO_BYTES if max_states is None else min(MAX_MEMO_BYTES, max_states * of_a_state)
         self._spaces = [self._make_space() for _ in range(self.levels)]
         self._memos = [_make_memo(FIRST_CAPACITY, self._words) for _ in range(self.levels)]
 
@@ -136,13 +140,14 @@ class Search:
         """Let a memo grow, or forget everything to begin again; return whether the search can go on."""
         old = self._memos[level]
         size = sum(memo.keys.nbytes + memo.values.nbytes for memo in self._memos)
-        if size + old.keys.nbytes + old.values.nbytes <= MAX_MEMO_BYTES:
+        if size + old.keys.nbytes + old.values.nbytes <= self._most_bytes:
             self._memos[level] = _make_memo(2 * len(old.values), self._words)
             move_memo(old, self._memos[level])
             return True
         num_states = self.num_states
-        self._memos = [_make_memo(FIRST_CAPACITY, self._words) for _ in range(self.levels)]
-        if self._is_fresh:
+        if not self._is_capped:
+            self._memos = [_make_memo(FIRST_CAPACITY, self._words) for _ in range(self.levels)]
+        if self._is_fresh or self._is_capped:
             problem = self.problem
             raise ExactLimitError(
                 f"the exact optimum of {len(problem.required)} required tools with {len(problem.closure)} in their "

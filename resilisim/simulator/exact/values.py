@@ -98,6 +98,11 @@ class Values(ABC):
         """Return Q*(state, message), or anything below `enough` if it is surely not as much as that."""
         return self.action_value(state, message)
 
+    def is_best(self, state: EpisodeState, message: Message) -> bool:
+        """Return whether no message is worth more in a running state, which takes less time than asking for its Q*."""
+        enough = self.value(state) - TIE_TOLERANCE
+        return self._worth(state, message, enough) >= enough
+
     def best_choices(self, state: EpisodeState) -> Choices:
         """Return the best choices in a running state."""
         worths = [(message, self.action_value(state, message)) for message in self._candidates(state)]

@@ -14,10 +14,12 @@ from torch import nn
 
 from resilisim.envs.workflow.spaces import INVOKE_TOOL, RETRY_TOOL, action_index, num_actions
 from resilisim.envs.workflow.vector import WorkflowVectorEnv
+from resilisim.policies.ppo import imitation
 from resilisim.policies.ppo.imitation import Imitation, Rehearsal, collect_batch, imitation_batches, tool_values
 from resilisim.policies.ppo.network import WorkflowTransformer
 from resilisim.simulator import EndRules, build_problem, execution, start_state
 from resilisim.simulator.exact import solve
+from resilisim.simulator.exact.values import TIE_TOLERANCE
 from resilisim.simulator.problem import is_done, next_state
 from resilisim.tasks.benchmark import benchmark_tasks
 from resilisim.tool_library import default_library
@@ -52,6 +54,10 @@ def test_values_are_those_of_the_optimum(moves, rules):
     optimum = solve(problem)
     assert values == tuple(optimum.action_value(state, execution(name)) for name in LIBRARY.names)
     assert value == optimum.value(state)
+    # The other way to ask searches less, and says the same.
+    best, same = imitation.best_tools(problem, state.status, state.counters, 100_000)
+    assert best == tuple(value > 0.0 and own >= value - TIE_TOLERANCE for own in values)
+    assert same == value
 
 
 @pytest.fixture(scope="module")

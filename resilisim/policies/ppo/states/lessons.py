@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from resilisim.envs.random_libraries import MAX_KEPT_STATES, MAX_KEPT_UNDER_PARTS
 from resilisim.envs.workflow import spaces
 from resilisim.envs.workflow.options import WorkflowOptions, resolve_tasks
 from resilisim.envs.workflow.spaces import INVOKE_TOOL, NUM_ACTION_TYPES, RETRY_TOOL, action_index, num_tools_of
@@ -72,7 +73,8 @@ def make_lesson(options: WorkflowOptions, generator: np.random.Generator, learne
 def _labelled(transition: Transition, states: States) -> tuple[Batch, NDArray[np.bool_]]:
     """Return states with their targets, and in which of them something is left to choose."""
     shown, _ = transition.show(states)
-    return label_states(transition.envs, {name: array.copy() for name, array in shown.items()})
+    most = MAX_KEPT_UNDER_PARTS if "tool_parts" in shown else MAX_KEPT_STATES
+    return label_states(transition.envs, {name: array.copy() for name, array in shown.items()}, most)
 
 
 def _tried(batch: Batch, generator: np.random.Generator, learner: Actor | None) -> dict[str, NDArray[np.int64]]:

@@ -46,10 +46,9 @@ def draw_settings(config: TrainingConfig, stream: str, number: int, home: list[T
     parts, num_tools = None, None
     if stream == "imitation":
         num_tools = IMITATION_TOOLS[number % len(IMITATION_TOOLS)]
-        turn, kind = divmod(number, HOME_LESSONS)  # one kind is as drawn: none, one or two parts
-        if kind >= HOME_LESSONS - 2:
-            every = TASK_PARTS if kind == HOME_LESSONS - 2 else HARD_PARTS
-            parts = [every[turn % len(every)]]
+        turn, kind = divmod(number, HOME_LESSONS)  # one kind is without parts, one with each, one with the hard ones
+        every = {HOME_LESSONS - 2: TASK_PARTS, HOME_LESSONS - 1: HARD_PARTS}.get(kind, ())
+        parts = [every[turn % len(every)]] if every else []
     return random_settings(
         name,
         number,
