@@ -101,14 +101,24 @@ class Evaluation:
 
 
 class Validator:
-    """Measures a network on validation tasks, always with the same luck, and touches nobody's random generators."""
+    """Measures a network on validation tasks, always with the same luck, and touches nobody's random generators.
+
+    The rate of a network that reads the state alone is computed if `is_computed`, else it is that of `episodes`
+    episodes: lists of random libraries may have a hundred thousand states.
+    """
 
     def __init__(
-        self, tasks: Sequence[Task], episodes: int, options: WorkflowOptions, optima: Sequence[float] | None = None
+        self,
+        tasks: Sequence[Task],
+        episodes: int,
+        options: WorkflowOptions,
+        optima: Sequence[float] | None = None,
+        is_computed: bool = True,
     ) -> None:
         self._tasks = tasks
         self._episodes = episodes
         self._options = options
+        self._is_computed = is_computed
         if optima is None:
             optima = optima_of(tasks, options.resolved_library(), options.failure_model())
         self.optimum = float(np.mean(optima))
@@ -122,7 +132,7 @@ class Validator:
         network.autocast = False  # as the policy is played that is kept
         try:
             actor = WorkflowActor(network)
-            if actor.reads_state_alone:
+            if actor.reads_state_alone and self._is_computed:
                 return float(np.mean(exact_rates(actor, self._tasks, options=self._options, tolerance=TOLERANCE).low))
             played = play_closed_loop(actor, self._tasks, self._episodes, options=self._options, patterns=patterns)
         finally:

@@ -68,7 +68,7 @@ def random_validators(config: TrainingConfig) -> Iterator[Validator]:
         library, law, rules = drawn.options.resolved_library(), drawn.options.failure_model(), drawn.options.end_rules()
         problems = [build_problem(library, task.required_tools, law, rules) for task in drawn.tasks]
         optima = [optimum_bracket(problem)[1] for problem in problems]
-        yield Validator(drawn.tasks, config.validation_episodes, drawn.options, optima)
+        yield Validator(drawn.tasks, config.validation_episodes, drawn.options, optima, is_computed=False)
 
 
 def make_imitation(config: TrainingConfig, network: Network) -> Imitation:
