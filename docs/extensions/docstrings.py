@@ -164,6 +164,13 @@ def to_restructured_text(app: Sphinx, what: str, name: str, value: Any, options:
     lines[:] = found
 
 
+def draw_dashes(app: Sphinx, doctree: nodes.document, page: str) -> None:
+    """Put a dash between an argument and what it is; elsewhere two hyphens begin an option."""
+    for text in list(doctree.findall(nodes.Text)):
+        if text == " -- ":
+            text.parent.replace(text, nodes.Text(" – "))
+
+
 def setup(app: Sphinx) -> dict[str, Any]:
     """Register the directive, and what autodoc is to do with docstrings."""
     app.add_directive("docstring", Docstring)
@@ -171,4 +178,5 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.add_directive("names", Names)
     app.connect("autodoc-process-signature", readable_annotations)
     app.connect("autodoc-process-docstring", to_restructured_text, priority=100)
+    app.connect("doctree-resolved", draw_dashes)
     return {"parallel_read_safe": True}

@@ -58,7 +58,7 @@ _HELPERS: Final = ("_worker", "_at_work", "_contexts", "tools")  # which a copy 
 
 
 class EpisodeEnded(BaseException):
-    """The episode is over, so nothing can be sent; who catches it to write something down raises it again.
+    """The episode is over, so nothing can be sent. Code that catches this has to raise it again.
 
     `reply` is what the environment said at the end, if that is known.
     """

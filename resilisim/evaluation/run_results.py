@@ -195,7 +195,7 @@ def evaluate(
     progress: bool | None = None,
     **options: Unpack[EnvironmentOptions],
 ) -> EvaluationResult:
-    """Play every policy on every task under every prompt type and seed, all on common luck.
+    """Play every policy on every task under every prompt type and seed, all on common draws.
 
     The run may be killed at any moment: what is finished is in the folder, and the same call goes on from there. With
     several workers a script needs the usual `if __name__ == "__main__":` guard.

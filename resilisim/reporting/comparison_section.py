@@ -1,4 +1,4 @@
-"""This run against another one on common luck: differences by every method, and the tasks that differ most."""
+"""This run against another one on common draws: differences by every method, and the tasks that differ most."""
 
 from __future__ import annotations
 

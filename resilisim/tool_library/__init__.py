@@ -1,4 +1,4 @@
-"""Tools: what they are, the 30 that ship, libraries of one's own, parameters, MCP definitions, retrieval.
+"""Tools: what they are, the 30 that ship, your own libraries, parameters, MCP definitions, retrieval.
 
 Importing this package loads neither torch nor faiss; `retrieval` and `embeddings` load them when they need them.
 """

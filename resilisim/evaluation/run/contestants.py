@@ -164,7 +164,7 @@ def _refuse_unclear(names: Sequence[str]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ModelSettings:
-    """Who answers the LLM agents of a run; `chat` says how models are reached.
+    """The models behind the LLM agents of a run; `chat` says how they are reached.
 
     Raises:
         InvalidInputError: A value is not what its option takes.
