@@ -23,7 +23,7 @@ from scipy import stats
 
 from resilisim.envs.conversation import ConversationEnv
 from resilisim.evaluation.episode.play import play_episode
-from resilisim.evaluation.table.gate import ALPHA, MARGIN, ROOMS, luck_within, verdict_of
+from resilisim.evaluation.table.gate import DEFAULT_ALPHA, DEFAULT_MARGIN, ROOMS, luck_within, verdict_of
 from resilisim.statistics.sequential import Measure, mean_bounds
 from resilisim.workflows import ExactPlanner
 from verification.contest import distinct_tasks
@@ -130,7 +130,7 @@ def _builds(world: World, worse: float, number: int, looks: Sequence[int], gener
         outcome = candidate - baseline
         taken = world.taken[:, side, task, seed] * plays_on - world.taken[:, 1 - side, task, seed]
         left += _leaves(outcome, taken, task, looks, -worse)
-        verdict, pairs[build] = _verdict(outcome, taken, task, looks, 0.0 if worse else MARGIN)
+        verdict, pairs[build] = _verdict(outcome, taken, task, looks, 0.0 if worse else DEFAULT_MARGIN)
         verdicts[verdict] = verdicts.get(verdict, 0) + 1
         tested_pairs[build] = _tested_worse(baseline, candidate)
         own = _with_draws_of_its_own(world, quits, generator)
@@ -145,7 +145,7 @@ def _builds(world: World, worse: float, number: int, looks: Sequence[int], gener
 def _bounds(outcome: FloatArray, taken: FloatArray, task: NDArray[np.int64], count: int) -> tuple[float, float]:
     measures = [Measure(outcome[:count], 1.0)]
     measures += [Measure(outcome[:count] - each[:count], 1.0 + room) for each, room in zip(taken, ROOMS, strict=True)]
-    return mean_bounds(measures, task[:count], np.arange(count) // NUM_TASKS, ALPHA)
+    return mean_bounds(measures, task[:count], np.arange(count) // NUM_TASKS, DEFAULT_ALPHA)
 
 
 def _leaves(
@@ -197,8 +197,8 @@ def judge(pieces: Sequence[dict[float, Builds]]) -> list[Finding]:
     def share(count: Callable[[Builds], int]) -> int:
         return sum(count(each) for each in unchanged)
 
-    red = at_most_rate(share(lambda each: each.verdicts.get("worse", 0)), total, ALPHA)
-    outside = at_most_rate(share(lambda each: each.left), total, ALPHA)
+    red = at_most_rate(share(lambda each: each.verdicts.get("worse", 0)), total, DEFAULT_ALPHA)
+    outside = at_most_rate(share(lambda each: each.left), total, DEFAULT_ALPHA)
     own_drop, own_tested = share(lambda each: each.drop[1]), share(lambda each: each.tested[1])
     drop, tested = at_most_rate(own_drop, total, TRUE_LEVEL), at_most_rate(own_tested, total, TRUE_LEVEL)
     rules = "; ".join(
@@ -232,7 +232,7 @@ def judge(pieces: Sequence[dict[float, Builds]]) -> list[Finding]:
         name = f"gate: {100 * difference:g} points worse"
         if difference < 0.05:
             wrong = sum(each.verdicts.get("better", 0) for each in found)
-            findings.append(Finding(name, SOURCE, text, at_most_rate(wrong, number, ALPHA).p_value))
+            findings.append(Finding(name, SOURCE, text, at_most_rate(wrong, number, DEFAULT_ALPHA).p_value))
         else:
             result = at_least_rate(seen, number, LEAST_DETECTION)
             findings.append(Finding(name, SOURCE, text, result.p_value))

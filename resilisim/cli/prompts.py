@@ -202,8 +202,8 @@ def costs(
 
 
 # What stands in the margin of a line, and its colour: the marks say the same where there are no colours.
-KEPT, ADDED, GONE = " ", "+", "-"
-STYLES: Mapping[str, str] = {KEPT: "", ADDED: "green", GONE: "red"}
+KEPT, ADDED, REMOVED = " ", "+", "-"
+STYLES: Mapping[str, str] = {KEPT: "", ADDED: "green", REMOVED: "red"}
 
 # A step's number says nothing about what was done to it: it changes when a step before it comes or goes.
 _NUMBER = re.compile(r'^(\s*)\d+(?:\.(?= Execute )|(?= [^\s(]+\())|(?<=<step number=")\d+(?=")')
@@ -235,7 +235,7 @@ def marked_lines(before: str, after: str) -> Iterator[tuple[str, str]]:
     matcher = SequenceMatcher(None, old_keys, new_keys, autojunk=False)
     for change, old_from, old_to, new_from, new_to in matcher.get_opcodes():
         if change != "equal":
-            yield from ((GONE, line) for line in old[old_from:old_to])
+            yield from ((REMOVED, line) for line in old[old_from:old_to])
         yield from ((KEPT if change == "equal" else ADDED, line) for line in new[new_from:new_to])
 
 

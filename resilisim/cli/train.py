@@ -20,7 +20,7 @@ from resilisim.cli.output import CommandLine
 from resilisim.envs.settings import BENCHMARK_LAW
 from resilisim.errors import InvalidInputError, MissingExtraError, install_line, unknown_name
 from resilisim.evaluation.run.progress import LINE_SECONDS, Progressing
-from resilisim.evaluation.trained import ANY_PART, EPISODES, PLAIN, measure_generality, measure_policy
+from resilisim.evaluation.trained import ANY_PART, EPISODES_OF_A_TASK, PLAIN, measure_generality, measure_policy
 from resilisim.options import option
 from resilisim.reporting.learning import CURVE_FILE, write_learning_curve
 from resilisim.simulator.law import TASK_PARTS
@@ -157,7 +157,8 @@ def evaluate(
         Count | None,
         typer.Option(
             help="Episodes of each task. If left out, success rates are computed without a sample where possible "
-            f"(a law without parts, or a policy that reads only the state), and {EPISODES} are played elsewhere.",
+            f"(a law without parts, or a policy that reads only the state), and {EPISODES_OF_A_TASK} are played "
+            "elsewhere.",
         ),
     ] = None,
     split: Annotated[
@@ -266,7 +267,11 @@ def _evaluate_generality(
         ]
         for row in measured["rows"]
     ]
-    how = "rates computed, not sampled" if measured["computed"] else f"{episodes or EPISODES:,} episodes of each task"
+    how = (
+        "rates computed, not sampled"
+        if measured["computed"]
+        else f"{episodes or EPISODES_OF_A_TASK:,} episodes of each task"
+    )
     title = f"{checkpoint} on {libraries} random libraries each, {tasks} tasks of each, {how}"
     output.console().print(Table.of_values(title, columns, rows))
     for row in measured["rows"]:

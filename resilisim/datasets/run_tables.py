@@ -167,7 +167,7 @@ def _cell(value: Any, data_type: DataType) -> Any:
 
 MANIFEST_KEY: Final = "resilisim.manifest"
 TABLE_KEY: Final = "resilisim.table"
-TABLES: Final[dict[str, RecordSchema]] = {
+RUN_TABLES: Final[dict[str, RecordSchema]] = {
     "episodes.parquet": EPISODES,
     "steps.parquet": STEPS,
     "calls.parquet": CALLS,
@@ -254,11 +254,11 @@ def run_frame(run: Path | str | EvaluationResult, table: str = "episodes") -> An
         (3, 'plan-follower')
     """
     name = f"{table}.parquet"
-    if name not in TABLES:
-        raise unknown_name("table", table, [each.removesuffix(".parquet") for each in TABLES])
+    if name not in RUN_TABLES:
+        raise unknown_name("table", table, [each.removesuffix(".parquet") for each in RUN_TABLES])
     pyarrow = import_parquet("pyarrow")
     directory = Path(run.directory if isinstance(run, EvaluationResult) else run)
-    schema = to_arrow(TABLES[name], "string")
+    schema = to_arrow(RUN_TABLES[name], "string")
     manifest = read_manifest(directory)
     rows: list[Record] = []
     if table == "failures":
@@ -297,7 +297,7 @@ class _Tables:
     def writer(self, name: str) -> ShardWriter:
         """Return what writes a table, which is begun when it is asked for first."""
         if name not in self._writers:
-            schema = TABLES[name]
+            schema = RUN_TABLES[name]
             metadata = {TABLE_KEY: schema.name, MANIFEST_KEY: self._manifest}
             writer = ShardWriter(self._folder / name, "parquet", schema, metadata=metadata, advice=ADVICE)
             self._writers[name] = self._stack.enter_context(writer)
@@ -313,11 +313,11 @@ class _Tables:
                 self.writer(name).write(row)
 
     def commit(self) -> tuple[ShardFacts, ...]:
-        """Give all tables their names, in the order of `TABLES`; remove one that this run has not (any more)."""
-        for name in TABLES:
+        """Give all tables their names, in the order of `RUN_TABLES`; remove one that this run has not (any more)."""
+        for name in RUN_TABLES:
             if name not in self._writers:
                 (self._folder / name).unlink(missing_ok=True)
-        return tuple(self._writers[name].commit() for name in TABLES if name in self._writers)
+        return tuple(self._writers[name].commit() for name in RUN_TABLES if name in self._writers)
 
 
 @contextlib.contextmanager
@@ -335,7 +335,7 @@ def _prepare(folder: Path, manifest: dict[str, Any]) -> None:
     parquet = import_parquet()
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for name in TABLES:
+        for name in RUN_TABLES:
             for old in folder.glob(f".{name}.*.tmp"):
                 old.unlink(missing_ok=True)
             path = folder / name

@@ -22,7 +22,7 @@ from resilisim.worlds import World, load_world
 from resilisim.worlds.answers import normalized
 from resilisim.worlds.base import reference_calls
 
-AGENT: Final = "kpi-chain"
+JUDGED_AGENT: Final = "kpi-chain"
 DEFAULT_THETAS: Final = (0.5, 0.6, 0.7, 0.8, 0.9)
 _WITHIN_A_TASK: Final = ("malformed_reply", "cut_reply")  # events that come while a task's output is read
 
@@ -146,7 +146,7 @@ class ExtractionJudge:
         """Return every entity of an episode of which it can be said whether it is right."""
         question = self._questions.get(record["instance_id"])
         agent = record.get("agent")
-        if question is None or agent is None or agent["architecture"] != AGENT:
+        if question is None or agent is None or agent["architecture"] != JUDGED_AGENT:
             return []
         return list(_judged(question, agent)) if agent["options"].get("entities", True) else []
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from resilisim.policies.ppo.checkpoint import LoadedPolicy
 
 PLAIN, ANY_PART = "none", "any"  # of the parts of a law: there is none; whatever is drawn
-EPISODES = 200  # of each task, where they are played and nobody says how many
+EPISODES_OF_A_TASK = 200  # of each task, where they are played and nobody says how many
 RANDOM_TOLERANCE = 2e-3  # how much of a success rate on random libraries may stay unknown
 SOLVED_GAP = 1e-3  # V* that is known better than this counts as solved
 
@@ -64,7 +64,7 @@ def measure_policy(
             rates = exact_rates(actor, tasks, options=options, patterns=patterns, progress=shown.advance)
         successes, num_states, per_task = rates.low.tolist(), rates.num_states, 1
     else:
-        per_task = EPISODES if episodes is None else episodes
+        per_task = EPISODES_OF_A_TASK if episodes is None else episodes
         with progress("playing episodes", len(tasks) * per_task) as shown:
             played = play_closed_loop(
                 actor,
@@ -126,7 +126,7 @@ def measure_generality(
                 shown.advance(1)
             rows.append({"tools": size, "part": part, **share_of_libraries(measured)})
     computed = episodes is None and actor_of(loaded).reads_state_alone
-    played = None if computed else episodes or EPISODES
+    played = None if computed else episodes or EPISODES_OF_A_TASK
     about = {"checkpoint": checkpoint, "libraries": num_libraries, "tasks": num_tasks, "episodes": played}
     return {
         **about,
@@ -187,7 +187,7 @@ def measure_random_library(
             rates = exact_rates(actor, drawn.tasks, options=options, tolerance=RANDOM_TOLERANCE)
             low, high = rates.low.tolist(), rates.high.tolist()
         else:
-            number = EPISODES if episodes is None else episodes
+            number = EPISODES_OF_A_TASK if episodes is None else episodes
             played = play_closed_loop(actor, drawn.tasks, number, salt=EVALUATION_SALT, options=options)
             low = high = played.mean(axis=1).tolist()
         measured.append(LibraryRates(low, high, [most for _, most in brackets], [least for least, _ in brackets]))

@@ -42,7 +42,7 @@ SUBJECT: Final = "{subject}"  # stands in texts for what a category is about
 WINDOW: Final = 60  # tools before among which drawn dependencies lie
 NUM_DEPENDENCIES: Final = (0, 0, 0, 0, 1, 1, 1, 2, 2, 3)  # drawn from
 NUM_RELIABILITIES: Final = 4  # of a library: so few kinds of tools are solved exactly in large ones, too
-CATEGORIES: Final = (*CATEGORY_ERROR_CODES, "data_processing", "utility")
+TOOL_CATEGORIES: Final = (*CATEGORY_ERROR_CODES, "data_processing", "utility")
 OPERATIONS: Final = tuple(operation for operations in SEMANTIC_TYPES.values() for operation in operations)
 
 Cell = tuple[str, str]  # a category and an operation
@@ -313,7 +313,7 @@ def random_library(draws: Draws, num_tools: int, reliability: Reliability) -> To
     ]
     operations = ["validator", "authenticator", *(draws.choice(OPERATIONS) for _ in range(num_tools - 2))]
     for tool, operation in zip(tools, draws.shuffled(operations), strict=False):
-        tool["metadata"] = {"category": draws.choice(CATEGORIES), "operation": operation}
+        tool["metadata"] = {"category": draws.choice(TOOL_CATEGORIES), "operation": operation}
     return ToolLibrary.from_json(json.dumps({"tools": tools}), source="random library")
 
 

@@ -22,6 +22,7 @@ from resilisim.errors import InfrastructureError, InvalidInputError, check_numbe
 from resilisim.inputs import import_attribute
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import BENCHMARKS
+from resilisim.tasks.task import ID_PREFIX
 from resilisim.tool_library import ToolLibrary
 
 # Name -> module:attribute of what returns the world, imported only when it is loaded. A maker that takes an argument
@@ -44,7 +45,6 @@ WORLDS: Mapping[str, str] = {
 STARTS_PROGRAMS: Final = frozenset({"mcp"})
 PAPER_RULES: Final[Mapping[str, int]] = {"max_turns": 100, "max_consecutive_failures": 0, "loop_length": 0}
 
-ID_PREFIX: Final = "task_"  # of the ids of tasks
 _ATTRIBUTE: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")  # module:attribute
 
 _NAME: Final = re.compile(r"[A-Za-z][\w-]*")  # of a world that ships; files of tasks have an ending

@@ -10,7 +10,7 @@ import pyarrow.parquet
 import pytest
 
 from resilisim.datasets import run_tables
-from resilisim.datasets.run_tables import TABLES, export_run
+from resilisim.datasets.run_tables import RUN_TABLES, export_run
 from resilisim.errors import MissingExtraError, StoreError
 from resilisim.evaluation import evaluate
 from resilisim.evaluation.episode.record import FAILURE_SCHEMA, LAW_LABELS, LOSS_LABELS, RECORD_SCHEMA
@@ -179,8 +179,8 @@ def test_records_can_be_built_again_from_the_tables(run, tables):
 
 
 def test_every_table_says_what_run_it_is_of(run, tables):
-    assert {path.name for path in tables.iterdir()} == set(TABLES)
-    for name, schema in TABLES.items():
+    assert {path.name for path in tables.iterdir()} == set(RUN_TABLES)
+    for name, schema in RUN_TABLES.items():
         metadata = pyarrow.parquet.read_schema(tables / name).metadata
         assert json.loads(metadata[b"resilisim.manifest"]) == read_manifest(run)
         assert metadata[b"resilisim.table"].decode() == schema.name
@@ -188,7 +188,8 @@ def test_every_table_says_what_run_it_is_of(run, tables):
 
 def test_columns_are_those_that_readers_rely_on(tables):
     found = {
-        name: [[field.name, str(field.type)] for field in pyarrow.parquet.read_schema(tables / name)] for name in TABLES
+        name: [[field.name, str(field.type)] for field in pyarrow.parquet.read_schema(tables / name)]
+        for name in RUN_TABLES
     }
     losses = [name for name, _ in found["episodes.parquet"] if name.startswith("loss_")]
     assert losses == [*(f"loss_{label}" for label in LOSS_LABELS if label not in LAW_LABELS), "loss_other"]

@@ -17,7 +17,7 @@ from resilisim.reporting.page import whole_page
 from resilisim.reporting.papers.kpi_chain import BENCHMARK_OF_QUESTION
 from resilisim.reporting.papers.paper_page import tables_csv, tables_markdown, tables_page
 from resilisim.reporting.papers.paper_table import PaperRow, PaperTable
-from resilisim.reporting.papers.rp_react import DOMAINS
+from resilisim.reporting.papers.rp_react import DOMAINS_IN_ORDER
 from resilisim.statistics import Estimate
 from tests.reporting.agent_records import AGENTS, MODELS, agent_records
 from tests.reporting.pages import Checker, write_run
@@ -162,7 +162,7 @@ def test_published_tables_of_rp_react_agree_with_its_own_means(answers: tuple[li
     compared = 0
     for table, over in (answers[1][:1] + answers[1][2:3], answers[1][1:2] + answers[1][3:]):
         for agent in ("ReAct", "Reflexion", "RP-ReAct"):
-            for place, domain in enumerate(DOMAINS[:5]):
+            for place, domain in enumerate(DOMAINS_IN_ORDER[:5]):
                 cells = [
                     row.values[place]
                     for row in table.rows

@@ -44,7 +44,7 @@ from resilisim.tasks.benchmark import BENCHMARK_VERSION
 
 SCALE_PANEL = "Limits and several machines"
 
-WORDING = (
+WORDING_OPTIONS = (
     "planner",
     "parameters",
     "prompt_style",
@@ -162,7 +162,7 @@ def scene_for(
 
 
 @takes(
-    environment=OptionGroup(EnvironmentSettings, [*RULE_NAMES, *GOAL_NAMES, *LAW_OPTIONS, "force", *WORDING]),
+    environment=OptionGroup(EnvironmentSettings, [*RULE_NAMES, *GOAL_NAMES, *LAW_OPTIONS, "force", *WORDING_OPTIONS]),
     models=MODEL_OPTIONS,
     limits=OptionGroup(RunLimits, panel=SCALE_PANEL),
 )

@@ -10,7 +10,7 @@ import typer
 from resilisim.bounds import Seed
 from resilisim.cli.evaluation.evaluate import (
     MODEL_OPTIONS,
-    WORDING,
+    WORDING_OPTIONS,
     AgentCommandOption,
     AgentOption,
     PolicyOption,
@@ -49,7 +49,7 @@ from resilisim.tasks.benchmark import BENCHMARK_VERSION
 
 
 @takes(
-    environment=OptionGroup(EnvironmentSettings, [*RULE_NAMES, *GOAL_NAMES, *LAW_OPTIONS, *WORDING]),
+    environment=OptionGroup(EnvironmentSettings, [*RULE_NAMES, *GOAL_NAMES, *LAW_OPTIONS, *WORDING_OPTIONS]),
     models=MODEL_OPTIONS,
     limits=OptionGroup(ExplorationLimits),
 )

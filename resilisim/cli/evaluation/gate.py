@@ -18,7 +18,7 @@ from resilisim.bounds import Count
 from resilisim.cli import options, output
 from resilisim.errors import InvalidInputError, one_line
 from resilisim.evaluation.run.progress import Progressing
-from resilisim.evaluation.table.gate import ALPHA, MARGIN, Gate, gate_pilot, gate_runs
+from resilisim.evaluation.table.gate import DEFAULT_ALPHA, DEFAULT_MARGIN, Gate, gate_pilot, gate_runs
 from resilisim.evaluation.table.gate_plan import plan_gate
 from resilisim.options import OUTPUT_GROUP
 from resilisim.reporting.gate import gate_junit, gate_markdown, gate_table, parted_tables, plan_table
@@ -43,8 +43,10 @@ def gate(
     ] = None,
     margin: Annotated[
         float, typer.Option("--margin", help="Points of success by which the candidate may be worse.")
-    ] = 100.0 * MARGIN,
-    alpha: Annotated[float, typer.Option("--alpha", help="Chance of a wrong verdict, however often you look.")] = ALPHA,
+    ] = 100.0 * DEFAULT_MARGIN,
+    alpha: Annotated[
+        float, typer.Option("--alpha", help="Chance of a wrong verdict, however often you look.")
+    ] = DEFAULT_ALPHA,
     baseline_policy: Annotated[
         str | None, typer.Option("--baseline-policy", help="Only this agent of BASELINE.")
     ] = None,

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from resilisim.cli import options, output
-from resilisim.cli.evaluation.evaluate import MODEL_OPTIONS, WORDING, asked_at_once
+from resilisim.cli.evaluation.evaluate import MODEL_OPTIONS, WORDING_OPTIONS, asked_at_once
 from resilisim.envs.settings import GOAL_NAMES, RULE_NAMES, EnvironmentSettings
 from resilisim.errors import InvalidInputError, count_of
 from resilisim.evaluation import ModelSettings
@@ -41,7 +41,7 @@ def _varied(what: str, default: str) -> Any:
 
 
 @options.takes(
-    environment=options.OptionGroup(EnvironmentSettings, [*RULE_NAMES[1:], *GOAL_NAMES, "law", *WORDING]),
+    environment=options.OptionGroup(EnvironmentSettings, [*RULE_NAMES[1:], *GOAL_NAMES, "law", *WORDING_OPTIONS]),
     models=MODEL_OPTIONS,
 )
 def profile(

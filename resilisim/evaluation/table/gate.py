@@ -31,8 +31,8 @@ from resilisim.statistics.sequential import Measure, mean_bounds
 
 Verdict = Literal["better", "not worse", "worse", "undecided"]
 EXIT_CODES: Final[Mapping[Verdict, int]] = {"better": 0, "not worse": 0, "worse": 1, "undecided": 3}
-MARGIN: Final = 0.05
-ALPHA: Final = 0.05
+DEFAULT_MARGIN: Final = 0.05
+DEFAULT_ALPHA: Final = 0.05
 # How far an outcome may be below V* - 1 once luck is taken off, for each way to take it off: more room takes off more.
 ROOMS: Final = (0.25, 1.0)
 _SAME: Final = 1e-9  # rates that differ by less are the same
@@ -171,8 +171,8 @@ def gate_runs(
     baseline: Path | str,
     candidate: Path | str,
     *,
-    margin: float = MARGIN,
-    alpha: float = ALPHA,
+    margin: float = DEFAULT_MARGIN,
+    alpha: float = DEFAULT_ALPHA,
     baseline_policy: str | None = None,
     candidate_policy: str | None = None,
     prompt: str | None = None,

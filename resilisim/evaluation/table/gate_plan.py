@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from resilisim.errors import check_number
-from resilisim.evaluation.table.gate import ALPHA, MARGIN
+from resilisim.evaluation.table.gate import DEFAULT_ALPHA, DEFAULT_MARGIN
 from resilisim.statistics.estimates import FloatArray
 from resilisim.statistics.sequential import Measure, terms_until_told
 
@@ -42,7 +42,7 @@ class PlannedGate:
 
 
 def plan_gate(
-    pilot: Sequence[Measure], differences: Sequence[float], margin: float = MARGIN, alpha: float = ALPHA
+    pilot: Sequence[Measure], differences: Sequence[float], margin: float = DEFAULT_MARGIN, alpha: float = DEFAULT_ALPHA
 ) -> list[PlannedGate]:
     """Return how many pairs it takes to see differences, and to see that nothing has changed.
 

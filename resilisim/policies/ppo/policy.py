@@ -295,7 +295,9 @@ def check_library(loaded: LoadedPolicy, library: ToolLibrary) -> None:
 
 # Probabilities come from 32 bit arithmetic, whose last bits differ between machines; plans should not.
 CONFIDENCE_DECIMALS = 4
-WORDING = Wording(left_out="the trained policy does not run {} first", unexplained="but called by the trained policy")
+TRAINED_WORDING = Wording(
+    left_out="the trained policy does not run {} first", unexplained="but called by the trained policy"
+)
 
 
 class PolicyPlanner(KeepingPlanner[Task]):
@@ -365,7 +367,7 @@ class PolicyPlanner(KeepingPlanner[Task]):
             alternatives = tuple(self.library.names[option.tool] for option in options[1 : 1 + NUM_ALTERNATIVES])
         return Step(
             tool=name,
-            reason=reason(problem, tools, place, WORDING),
+            reason=reason(problem, tools, place, TRAINED_WORDING),
             requires=tuple(tool.dependencies),
             alternatives=alternatives,
             expected_outcome=expected_outcome(tool),

@@ -10,8 +10,8 @@ from typing import Any, Final
 from resilisim.evaluation.episode.record import EpisodeRecord
 from resilisim.evaluation.episode.texts import opened_if_whole
 from resilisim.evaluation.extraction_judge import (
-    AGENT,
     DEFAULT_THETAS,
+    JUDGED_AGENT,
     Course,
     ExtractionJudge,
     JudgedEntity,
@@ -52,7 +52,7 @@ class Calibration:
     def add(self, player: Player, record: EpisodeRecord) -> None:
         """Take in one episode of an agent."""
         agent = record["agent"]
-        if agent["architecture"] != AGENT:
+        if agent["architecture"] != JUDGED_AGENT:
             return
         extractions = [event for event in agent["events"] if event["kind"] == "extraction"]
         if any(event.get("details", {}).get("pieces", 1) > 1 for event in extractions):

@@ -12,13 +12,17 @@ from resilisim.reporting.papers.answers import Answers
 from resilisim.reporting.papers.paper_table import RP_REACT, PaperRow, PaperTable, notes_of
 
 # RP-ReAct's five domains in the order of its tables, then those that it leaves out.
-DOMAINS: Final = ("yelp", "scirex", "flights", "airbnb", "coffee", "agenda", "graph", "arithmetic")
+DOMAINS_IN_ORDER: Final = ("yelp", "scirex", "flights", "airbnb", "coffee", "agenda", "graph", "arithmetic")
 
 
 def rp_react_tables(answers: Answers, published: Mapping[str, Any]) -> Iterator[PaperTable]:
     """Yield the tables of RP-ReAct, published figures beside."""
     figures = published["rp-react"]
-    domains = [domain for domain in DOMAINS if domain in DOMAINS[:5] or any(key[2] == domain for key in answers.scores)]
+    domains = [
+        domain
+        for domain in DOMAINS_IN_ORDER
+        if domain in DOMAINS_IN_ORDER[:5] or any(key[2] == domain for key in answers.scores)
+    ]
     rest = [None] * (len(domains) - 5)
     for number, difficulty in enumerate(("easy", "hard"), start=1):
         rows = [

@@ -22,7 +22,7 @@ from resilisim.evaluation.table.parting import said
 from resilisim.evaluation.table.summary import GroupSummary
 from resilisim.reporting.comparison_section import differences_table, methods_table
 from resilisim.reporting.page import Fold, packaged_file, page_policy, plain, render
-from resilisim.reporting.view.side_by_side import CHOICES, Choice, Pair, ShownEpisode
+from resilisim.reporting.view.side_by_side import PAIR_CHOICES, Choice, Pair, ShownEpisode
 from resilisim.reporting.view.viewed_runs import State, ViewedRun
 from resilisim.tables.numbers import interval_text, percent, signed_points
 
@@ -159,7 +159,7 @@ def compare_page(
         first=first,
         num_listed=len(listed),
         choice=choice,
-        choices=[(name, words, sum(pair.is_listed(name) for pair in pairs)) for name, words in CHOICES.items()],
+        choices=[(name, words, sum(pair.is_listed(name) for pair in pairs)) for name, words in PAIR_CHOICES.items()],
         page_size=PAIRS_A_PAGE,
         is_explored=any(run.is_explored for run, _ in sides),
         is_live=any(run.state == "under way" for run, _ in sides),

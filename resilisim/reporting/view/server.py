@@ -29,7 +29,7 @@ from resilisim.reporting.view.pages import (
     runs_page,
 )
 from resilisim.reporting.view.side_by_side import (
-    CHOICES,
+    PAIR_CHOICES,
     Choice,
     FindTask,
     episodes_sentence,
@@ -229,8 +229,8 @@ def _whole_number(query: Mapping[str, str], name: str, otherwise: int | None = N
 
 def _choice(query: Mapping[str, str]) -> Choice:
     choice = query.get("choice", "apart")
-    if choice not in CHOICES:
-        raise unknown_name("choice", choice, CHOICES)
+    if choice not in PAIR_CHOICES:
+        raise unknown_name("choice", choice, PAIR_CHOICES)
     return cast("Choice", choice)
 
 

@@ -29,7 +29,7 @@ from resilisim.worlds.base import STARTS_PROGRAMS, WORLDS, world_task
 
 Choice = Literal["apart", "a", "b", "all"]
 # Which pairs are listed, and what the list is called.
-CHOICES: Final[Mapping[Choice, str]] = {
+PAIR_CHOICES: Final[Mapping[Choice, str]] = {
     "apart": "came out differently",
     "a": "only A succeeded",
     "b": "only B succeeded",

@@ -35,7 +35,7 @@ PERCENTILES = (50, 90, 99)
 STREAM = "assess"
 LEAST_VARIATION = 0.25  # of the interquartile range, as a share of the median
 PACE_SECONDS = 0.01  # between the beginnings of calls: many at once would wait for this machine, and not for a service
-NO_ANSWER = ("TIMEOUT", "NETWORK_ERROR")  # what says nothing about how long an answer takes
+UNANSWERED_CODES = ("TIMEOUT", "NETWORK_ERROR")  # what says nothing about how long an answer takes
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ def _row(name: str, calls: Sequence[Mapping[str, Any]]) -> ApiReliability:
     errors = Counter(str(call["error"]) for call in calls if call["error"] is not None)
     successes = len(calls) - errors.total()
     low, high = clopper_pearson(successes, len(calls))
-    times = np.array([call["seconds"] for call in calls if call["error"] not in NO_ANSWER])
+    times = np.array([call["seconds"] for call in calls if call["error"] not in UNANSWERED_CODES])
     seconds = tuple(float(number) for number in np.percentile(times, PERCENTILES)) if times.size else ()
     quarter, median, three_quarters = np.percentile(times, (25, 50, 75)) if times.size > 1 else (math.nan,) * 3
     variation = float((three_quarters - quarter) / median) if median > 0 else math.nan

@@ -17,7 +17,7 @@ from resilisim.worlds.answers import answers_in, exact_match, list_overlap, loft
 from resilisim.worlds.base import PAPER_RULES, DoneCall, Grade, ToolError
 
 SEARCH_TOOL: Final = "search"
-NUM_RESULTS: Final = 2  # pages that a search returns; whole ones, of thousands of tokens
+SHOWN_RESULTS: Final = 2  # pages that a search returns; whole ones, of thousands of tokens
 _TITLE_WEIGHT: Final = 2.0  # of how well a title fits, against 1 for the text
 _CANDIDATES: Final = 50  # pages by title, and by text, of which the best by both are returned
 _LONGEST_QUERY: Final = 2_000  # characters
@@ -64,7 +64,7 @@ class Encyclopedia:
         for weight, index in self._indices:
             for hit in index.search(query, k=_CANDIDATES):
                 scores[hit.index] += weight * hit.score
-        best = sorted((-round(score, 3), place) for place, score in scores.items() if score > 0.0)[:NUM_RESULTS]
+        best = sorted((-round(score, 3), place) for place, score in scores.items() if score > 0.0)[:SHOWN_RESULTS]
         return [{"title": self.pages[place][0], "text": self.pages[place][1]} for _, place in best]
 
 

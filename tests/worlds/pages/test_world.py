@@ -7,7 +7,7 @@ from resilisim.worlds import World, load_world
 from resilisim.worlds.base import ToolError
 from resilisim.worlds.pages import guess_rates
 from resilisim.worlds.pages.generated import pages_v1
-from resilisim.worlds.pages.world import NUM_RESULTS, Encyclopedia, PagesWorld, question_task
+from resilisim.worlds.pages.world import SHOWN_RESULTS, Encyclopedia, PagesWorld, question_task
 
 PAGES = [
     ("Ostrel", "Ostrel lies on the Mirren. " + "It is quiet. " * 200),
@@ -35,7 +35,7 @@ def searched(query, world=None):
 def test_searches_return_whole_pages_the_best_first():
     assert [page["title"] for page in searched("Ostrel")] == ["Ostrel", "Ostrelmar"]
     assert searched("Ostrel")[0]["text"] == PAGES[0][1]
-    assert len(searched("lies far from on the Vane")) <= NUM_RESULTS
+    assert len(searched("lies far from on the Vane")) <= SHOWN_RESULTS
     assert searched("xylophone") == []
     assert searched("Mirren") == searched("Mirren")
 
