@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, TypeAlias
 
@@ -25,7 +26,7 @@ from resilisim.tool_library.renaming import drawn_names, renamed_library
 from resilisim.tool_library.retrieval import ToolHit
 from resilisim.workflows import Planner
 from resilisim.workflows.flaws import FLAW_TYPES, FlawedWorkflow, Perturber
-from resilisim.workflows.flaws.flaw import DEFAULT_SEVERITY, Flaw, check_flaw, tool_similarity
+from resilisim.workflows.flaws.flaw import DEFAULT_SEVERITY, Flaw, ToolSimilarity, check_flaw, tool_similarity
 from resilisim.workflows.flaws.perturber import Program
 from resilisim.workflows.planner import ReferencePlanner, resolve_planner, similar_by_retrieval
 from resilisim.workflows.prompts import FLAWED, Prompt, PromptChoice, parse_prompt_choice
@@ -174,10 +175,17 @@ class _UnderOtherNames:
 class Stage:
     """Where the episodes of a dataset are played; a retrieval model is loaded only when one is needed.
 
-    Searches are answered by retrieval with the model of the spec's options unless another searcher is given.
+    Searches are answered by retrieval with the model of the spec's options unless another searcher is given; and so is
+    which tools are alike, unless that is known already of the same tools in the same order.
     """
 
-    def __init__(self, library: ToolLibrary, spec: RolloutSpec, searcher: Searcher | None = None) -> None:
+    def __init__(
+        self,
+        library: ToolLibrary,
+        spec: RolloutSpec,
+        searcher: Searcher | None = None,
+        similarity: Callable[[], ToolSimilarity] | None = None,
+    ) -> None:
         settings = spec.environment
         self.is_renamed = isinstance(searcher, _UnderOtherNames)
         retriever = settings.retriever(library)
@@ -197,7 +205,8 @@ class Stage:
             if self.answers
             else resolve_planner(settings.planner, library, settings.planning_law(), rules, similar)
         )
-        self._perturber = Perturber(library, rules, lambda: tool_similarity(retriever))
+        self._similarity = similarity or functools.cache(lambda: tool_similarity(retriever))
+        self._perturber = Perturber(library, rules, self._similarity)
         self.environment = ConversationEnv(settings, library=library, planner=self._planner, search=self._search)
 
     def of_task(self, task: Task) -> tuple[Stage, Task]:
@@ -210,7 +219,8 @@ class Stage:
             return self, task
         names = drawn_names(self.library, draws)
         required = tuple(names[name] for name in task.required_tools)
-        stage = Stage(renamed_library(self.library, names), self._spec, _UnderOtherNames(self.searcher, names))
+        renamed, searcher = renamed_library(self.library, names), _UnderOtherNames(self.searcher, names)
+        stage = Stage(renamed, self._spec, searcher, self._similarity)
         return stage, replace(task, required_tools=required)
 
     def _search(self, query: str, k: int) -> Sequence[ToolHit]:
