@@ -84,24 +84,23 @@ PolicyOption = Annotated[
     list[str] | None,
     typer.Option(
         "--policy",
-        help="Name, module:attribute, or policy:DIR (the trained policy in a folder; policy:DIR+2 looks two calls "
-        "ahead) of a policy, options in brackets: react[steps=10], or a policy for each of several values: "
-        "react[steps=10|20|100]; repeatable. "
-        "'resilisim agents list' lists LLM agents and their options.",
+        help="A policy: a name, module:attribute, or policy:DIR (the trained policy in a folder; policy:DIR+2 looks "
+        "two calls ahead). Options stand in brackets: react[steps=10]; several values make a policy each: "
+        "react[steps=10|20|100]. Repeatable. 'resilisim agents list' lists LLM agents and their options.",
     ),
 ]
 AgentOption = Annotated[
     list[str] | None,
     typer.Option(
         "--agent",
-        help="module:function of an agent that plays a session by itself, or NAME=module:function; repeatable.",
+        help="An agent that plays a session by itself: module:function, or NAME=module:function; repeatable.",
     ),
 ]
 AgentCommandOption = Annotated[
     list[str] | None,
     typer.Option(
         "--agent-command",
-        help="A program that plays an episode over MCP, whose URL is in $RESILISIM_MCP_URL; repeatable.",
+        help="Command of a program that plays an episode over MCP, at the URL in $RESILISIM_MCP_URL; repeatable.",
     ),
 ]
 PromptOption = Annotated[

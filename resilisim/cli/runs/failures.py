@@ -32,7 +32,8 @@ _Live = Annotated[
 _LostArgument = Annotated[
     str | None,
     typer.Argument(
-        metavar="[ID]", help="Number of the episode, or its task's id; TASK:SEED:POLICY:PROMPT. The first lost one."
+        metavar="[ID]",
+        help="Number of the episode, or its task's id; TASK:SEED:POLICY:PROMPT. If left out, the first lost one.",
     ),
 ]
 PLAY_AGAIN = "Play it again, on the command line or in Python:"
