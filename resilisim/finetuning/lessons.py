@@ -21,7 +21,7 @@ from resilisim.tool_library.generator import generate_library
 
 DATA_FOLDER, RANDOM_TASKS = "data", "random-tasks-{}.jsonl"
 WORTH_PROCESSES = 200  # tasks of a data set that pay for the start of processes
-TASKS_OF_LIBRARY = 64  # of a random library; finding words for its tools takes as long as a hundred conversations
+TASKS_OF_LIBRARY = 64  # of a random library; finding words for its tools takes longer than playing them
 
 
 def drawn_tasks(config: FinetuningConfig, split: str, most: int) -> list[Task]:
