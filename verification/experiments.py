@@ -79,9 +79,12 @@ class Experiments:
         self.world = world
         self.generator = generator
         self._shape = (num_tasks, num_seeds)
-        # Tasks that are drawn twice are two tasks to the estimators, so all get names of their own.
+        # Tasks and seeds that are drawn twice are two to the estimators, so all get names and numbers of their own: a
+        # seed that counted as one with its double would make intervals over seeds too wide.
+        self.seeds = np.tile(np.arange(num_seeds, dtype=np.int64), (num_tasks, 1))
         self._names = tuple(f"task {place}" for place in range(num_tasks))
-        self._folds = np.array([fold_of(name) for name in self._names], dtype=np.int64)
+        by_task = np.array([fold_of(name) for name in self._names], dtype=np.int64)
+        self.folds = fold_of_episodes(by_task[:, None], self.seeds)  # (num_tasks, num_seeds)
         self._tasks = tuple(TaskFacts(name, "any", "any", (), fold_of(name)) for name in self._names)
         self._places = np.repeat(np.arange(num_tasks), num_seeds)
 
@@ -107,7 +110,7 @@ class Experiments:
         return Pairs(
             tasks=self._names,
             task=self._places,
-            seed=sample.seed.ravel(),
+            seed=self.seeds.ravel(),
             outcome_a=outcome_a.ravel(),
             outcome_b=outcome_b.ravel(),
             luck_a=luck_a.ravel(),
@@ -150,12 +153,11 @@ class Experiments:
         optimum, more = self.world.optimum[sample.task], self.world.more[contestant, sample.task, sample.seed]
         names, size = ("contestant", "any"), outcome.size
         columns: dict[str, Any] = dict.fromkeys(COLUMNS, np.zeros(size, dtype=np.int64))
-        columns |= {"task": self._places, "seed": sample.seed.ravel(), "more": more.reshape(size, NUM_MORE)}
+        columns |= {"task": self._places, "seed": self.seeds.ravel(), "more": more.reshape(size, NUM_MORE)}
         columns |= dict.fromkeys(("count", "plays"), np.ones(size))
         columns |= {
             name: values.ravel() for name, values in (("outcome", outcome), ("optimum", optimum), ("luck", luck))
         }
-        folds = fold_of_episodes(self._folds[:, None], sample.seed)
         return summarise_group(
             EpisodeTable(
                 manifest={},
@@ -164,7 +166,7 @@ class Experiments:
                 flaws=(NO_FLAW,),
                 tasks=self._tasks,
                 facts={names: GroupFacts(*names, planner=None)},
-                moments={names: moments_of_folds(outcome, luck, optimum, folds, more)},
+                moments={names: moments_of_folds(outcome, luck, optimum, self.folds, more)},
                 losses={},
                 ended_by={},
                 **columns,

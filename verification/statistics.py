@@ -136,6 +136,12 @@ def at_most_rate(count: int, trials: int, rate: float) -> TestResult:
     return TestResult(f"{100.0 * count / trials:.1f}%", stats.binomtest(count, trials, rate, "greater").pvalue)
 
 
+def within_rates(count: int, trials: int, low: float, high: float) -> TestResult:
+    """Test that a rate is not below one bound and not above another, by the binomial distribution at each."""
+    least, most = at_least_rate(count, trials, low), at_most_rate(count, trials, high)
+    return TestResult(least.text, min(1.0, 2.0 * min(least.p_value, most.p_value)))
+
+
 def worst_of(results: Mapping[str, TestResult]) -> TestResult:
     """Return the most extreme of several tests by name, its p-value times their number (Bonferroni)."""
     name = min(results, key=lambda one: results[one].p_value)
