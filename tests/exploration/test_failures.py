@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import itertools
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -192,6 +193,9 @@ def test_an_adversary_finds_the_fewest_failures_and_the_likeliest_of_as_many() -
     assert found.pattern is not None
     assert [(failure.tool, failure.attempt) for failure in found.pattern.failures] == [("read", 1), ("read", 2)]
     assert not case.play(found.pattern.force)["outcome"]
+    bound = {**found.pattern.record, "optimum_knowledge": "informed"}
+    assert "bound" not in found.told()
+    assert "a bound that nobody may reach" in replace(found, pattern=replace(found.pattern, record=bound)).told()
     # Every branch that was explored, by number of failures and likelihood, says the same.
     lost = [record for record in explore_program(twice, [read, charge], **options).records if not record["outcome"]]
     fewest = min(sum(result != "success" for result in record["branch"]) for record in lost)

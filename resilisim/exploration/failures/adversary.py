@@ -66,7 +66,10 @@ class Attack:
             return f"no failures make {self.case} lose and leave {level} in {count_of(self.plays, 'play')}: {end}"
         if not self.pattern.failures:
             return f"{self.case} loses although no call fails by luck"
-        return f"{self.case} loses with {count_of(len(self.pattern.failures), 'failure')} and {level}"
+        losing = f"{self.case} loses with {count_of(len(self.pattern.failures), 'failure')} and {level}"
+        if self.pattern.record.get("optimum_knowledge") == "informed":
+            return f"{losing}, that of an agent that also sees what the law hides: a bound that nobody may reach"
+        return losing
 
 
 def find_attack(case: Playable, above: float, plays: int, progress: bool | None) -> Attack:
@@ -81,7 +84,8 @@ def find_attack(case: Playable, above: float, plays: int, progress: bool | None)
             num_played += 1
             shown.advance()
             if has_no_ceiling(played.record):
-                raise InvalidInputError(f"{case.name}: nobody knows V* there: expected a task that can be solved")
+                reason = played.record["no_ceiling"]
+                raise InvalidInputError(f"{case.name}: V* is not known ({reason}): expected a task that has one")
             made = {call.place: call for call in played.calls}
             missing = next((place for place in failing if place not in made), None)
             if missing is not None:
