@@ -31,7 +31,7 @@ SHARES = {"best": 0.5, "learner": 0.3, "other": 0.2}
 
 
 def make_lesson(options: WorkflowOptions, generator: np.random.Generator, learner: Actor | None = None) -> Batch:
-    """Return states of the tasks of some options with what the optimum does in them.
+    """Return states of the tasks of some options with what the optimum does in them, if it could be solved for any.
 
     Args:
         options: Tasks, library, law and turns; the tasks have to be such that can be solved.
@@ -67,6 +67,8 @@ def make_lesson(options: WorkflowOptions, generator: np.random.Generator, learne
         if len(weights):
             first, place = merge_places(transition, states)
             states, weights = states[first], np.bincount(place, weights, len(first)).astype(np.float64)
+    if not taught:  # nothing could be solved after all, beside what else is kept
+        return {"values": np.zeros(0, dtype=np.float32)}
     return {name: np.concatenate([batch[name] for batch in taught]) for name in taught[0]}
 
 
