@@ -11,10 +11,11 @@ var Scorer = {
 
   score: ([docname, title, anchor, descr, score, filename, kind]) => {
     const boosts = [
+      [/^faq$/, 5],
       [/^(guides|environments|integrations)\//, 4],
-      [/^(start|faq|glossary|how-it-works)$/, 3],
+      [/^(start|glossary|how-it-works)$/, 3],
       [/^(reference\/commands|tutorials|notebooks)\//, 3],
-      [/^(results|development)\//, -2],
+      [/^(results|development)\//, -8],
       [/^(changes|upgrading|architecture|comparison)$/, -2],
     ];
     const boost = kind === "object" ? undefined : boosts.find(([pages]) => pages.test(docname));
