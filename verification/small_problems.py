@@ -38,8 +38,8 @@ from resilisim.simulator import (
     execution,
     start_state,
 )
-from resilisim.simulator.exact.reachable import Reachable, solve_reachable
-from resilisim.simulator.exact.stage import failing_helps, make_stage, neutral_tools, told_apart
+from resilisim.simulator.exact.reachable import bracketing_states, solve_reachable
+from resilisim.simulator.exact.stage import failing_helps, neutral_tools, told_apart
 from resilisim.simulator.law import TASK_PARTS
 from resilisim.tool_library import ToolLibrary
 from verification.beliefs import AGAIN, SKIP, Beliefs, Ended, Known, TooMuchWorkError, Watcher
@@ -238,11 +238,10 @@ def bracket_of(problem: Problem) -> tuple[float, float]:
     """Return what V*(start) is between where only tools that matter by themselves are told apart, and neutral calls."""
     if failing_helps(problem):  # always enumerated
         return 0.0, 1.0
-    tools = told_apart(problem)
-    there, bounding = neutral_tools(problem, tools, informed=False)
-    neutral = there if there == bounding else [*there, *bounding]
-    stage = make_stage(problem, tools, neutral, len(there), informed=False)
-    return Reachable(problem, stage, informed=False).values(start_state(problem))
+    tools, start = told_apart(problem), start_state(problem)
+    neutral = neutral_tools(problem, tools, informed=False)
+    brackets = [states.values(start) for states in bracketing_states(problem, tools, *neutral, informed=False)]
+    return max(low for low, _ in brackets), min(high for _, high in brackets)
 
 
 def _messages(problem: Problem, watcher: Watcher) -> list[tuple[Message, int]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
 
 import numpy as np
@@ -12,19 +13,21 @@ from hypothesis import strategies as st
 
 from resilisim.errors import ExactLimitError, InvalidInputError
 from resilisim.seeding import Draws
-from resilisim.simulator import FINISH, EndRules, Episode, Law, Message, build_problem, execution
+from resilisim.simulator import FINISH, EndRules, Episode, Law, Message, Outage, build_problem, execution
 from resilisim.simulator.exact import bound, plan_following, search, solve
 from resilisim.simulator.exact import references as exact_references
 from resilisim.simulator.exact.arena import build_arena
 from resilisim.simulator.exact.optimum import solve_afresh, start_optimum
 from resilisim.simulator.exact.plan_following import plan_following_with_search
-from resilisim.simulator.exact.reachable import solve_reachable
+from resilisim.simulator.exact.reachable import bracketing_states, solve_reachable
 from resilisim.simulator.exact.references import clairvoyant, luck_table, solve_all, solved_references
+from resilisim.simulator.exact.stage import neutral_tools, told_apart
+from resilisim.simulator.law import load_law
 from resilisim.simulator.messages import STOP
 from resilisim.simulator.problem import next_state, outcome, start_state, success_probability
 from resilisim.simulator.state import ENDED_BY
 from resilisim.simulator.tool_status import success_thresholds
-from resilisim.tool_library import default_library
+from resilisim.tool_library import ToolLibrary, default_library
 from resilisim.tool_library.generator import random_library
 from tests.simulator.brute_force import small_library
 
@@ -256,6 +259,38 @@ def test_what_the_search_under_parts_states_encloses_the_optimum_where_tools_dif
         assert low - 1e-12 <= exact <= high + 1e-12
         assert found.start_gap == 0.0 or found.action_value(start, found.best_action(start)) <= high + 1e-12
     assert num_open < 6  # those outside that are worth calling are told apart where that has room
+
+
+def test_any_group_breaks_rows_of_failures_under_outages():
+    # A row is broken in a group that is up; some groups have no tool without dependencies, some only one.
+    tools = [
+        {"name": name, "description": name, "dependencies": needs, "metadata": {"category": category}}
+        for name, needs, category in (
+            ("a", [], "left"),
+            ("b", ["a"], "left"),
+            ("c", [], "right"),
+            ("d", [], "right"),
+            ("e", [], "up"),
+            ("f", ["e"], "down"),
+        )
+    ]
+    library = ToolLibrary.from_json(json.dumps({"tools": tools}), source="six tools")
+    law = Law(outage=Outage(0.1, 0.3, "category"))
+    for required in (["a"], ["b"], ["f"], ["d", "b"]):
+        problem = build_problem(library, required, law, EndRules(7, 3))
+        enumerated, start, told = solve_reachable(problem), start_state(problem), told_apart(problem)
+        assert enumerated.states.stage.tools == tuple(range(6))
+        assert enumerated.gap == 0.0
+        neutral = neutral_tools(problem, told, informed=False)
+        wide, narrow = (states.values(start) for states in bracketing_states(problem, told, *neutral, informed=False))
+        assert wide[0] - 1e-12 <= enumerated.value(start) <= wide[1] + 1e-12
+        assert narrow == pytest.approx((enumerated.value(start),) * 2, abs=1e-12)
+
+
+def test_short_lists_are_exact_under_the_shipped_outages():
+    for required in ("data_processing_filter", "integration_scheduler"):
+        found = solve_reachable(build_problem(LIBRARY, [required], load_law("outages")))
+        assert found.start_gap < 1e-9
 
 
 def test_all_thirty_tools_in_one_list():

@@ -103,7 +103,7 @@ def bound(
         )
     shown = [name for name in EXPLANATIONS if values.get(name) is not None and (name != GAP or values[name])]
     rows = [[name, values[name], EXPLANATIONS[name]] for name in shown]
-    notes = [*_no_ceiling(values), *_knowledge(law, values["knowledge"])]
+    notes = [*_no_ceiling(values), *_knowledge(law, values["knowledge"]), *_sampling_noise(values, seeds)]
     found_table = Table.of_values(
         "bounds of " + ", ".join(required_tools), ["reference", "value", "meaning"], rows, digits=6
     )
@@ -117,6 +117,14 @@ def _knowledge(law: Law, knowledge: object) -> list[str]:
     if knowledge == "observing":
         return ["V* is that of an agent that sees what agents can see (observing)"]
     return ["V* is a bound: that of an agent that also sees what is down or broken (informed)"]
+
+
+def _sampling_noise(values: Mapping[str, Any], seeds: int) -> list[str]:
+    """Say so where the clairvoyant bound came out below V*, which only sampling can do."""
+    if values.get("clairvoyant") is None or values["clairvoyant"] >= values["optimum"]:
+        return []
+    below = f"clairvoyant is estimated from {seeds} seeds and came out below V*, which it cannot be"
+    return [f"{below}: it lies between {values['optimum']:.6f} and 1"]
 
 
 def _no_ceiling(values: Mapping[str, Any]) -> list[str]:

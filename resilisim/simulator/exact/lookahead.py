@@ -18,28 +18,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from resilisim.simulator.compiled import kernel, scalar
-from resilisim.simulator.exact.phases import (
-    CLOSED_TOOLS,
-    DOWN_NOW,
-    FLAWED_OUTPUTS,
-    IS_CLOSED,
-    IS_OPENED,
-    LONG_AGO,
-    NO_PHASES,
-    NOT_OPENED,
-    RATE_MASKS,
-    UP_BEFORE,
-    UP_NOW,
-)
+from resilisim.simulator.exact.phases import FLAWED_OUTPUTS, count_flawed, phase_of
 from resilisim.simulator.exact.relaxation import Relaxation, bound_of, count_tokens
 from resilisim.simulator.exact.search_kernels import FINISHED, MEMORY_FULL, mix_bits
 from resilisim.simulator.exact.simplification import (
     NEW_INPUT,
     NOT_KNOWN,
     REFUSED_INPUT,
-    is_worth_a_thought,
+    is_choice,
     mark_tools,
     settle,
+    tool_of,
     value_at_once,
 )
 from resilisim.simulator.rulebook.entering import enter_execution, finish_value
@@ -54,15 +43,11 @@ from resilisim.simulator.rulebook.results import (
     list_results,
 )
 from resilisim.simulator.rulebook.rules import (
-    CLOSED,
     NONE,
     OF_THE_TOOL,
-    SEEN_DOWN,
-    SEEN_UP,
     UNCHECKED,
     UNSOUND,
     Tables,
-    is_opened,
     pass_message,
 )
 from resilisim.simulator.rulebook.runs import chance_not_run, chance_run_well, is_missing
@@ -117,7 +102,15 @@ class Frames(NamedTuple):
     choices: NDArray[np.float64]  # (num_tools + 2,) Q* of calling each tool, of waiting, of finishing, where asked for
     chances: NDArray[np.float64]  # (NUM_RESULTS,)
     tokens: NDArray[np.int64]  # (NUM_TOKENS,)
+    seen: tuple[NDArray[np.int64], ...]  # status, counters, parts, hidden and row of one state, as the guide sees it
     result: NDArray[np.float64]  # (3,) the two values of the state that was asked for, and how far any two were apart
+
+
+class Guide(NamedTuple):
+    """Bounds of states from a search for values that are not below V*, by a law for the same tools and sections."""
+
+    rules: Any
+    memo: Memo
 
 
 # Columns of `Frames.tree`: choices that are listed, the current one, its outcomes, the current one, choices tried.
@@ -158,44 +151,25 @@ def move_memo(old: Memo, new: Memo) -> None:
 
 
 @scalar
-def phase_of(rules: Any, status: IntVector, counters: IntVector, parts: IntVector) -> int:
-    """Return the phase of the relaxed problem (`exact.phases`) in which a state stands, by the next required tool."""
-    kind, done = rules.phase_kind, counters[NEXT_PLACE]
-    if kind == FLAWED_OUTPUTS:
-        return int(min(count_flawed(rules, status, counters, parts), rules.num_phases - 1))
-    if kind == NO_PHASES or done >= rules.num_required:
-        return 0
-    tool = 0
-    while rules.place[tool] != done:
-        tool += 1
-    if kind == CLOSED_TOOLS:
-        if is_opened(rules, status):
-            return IS_OPENED
-        return int(IS_CLOSED if parts[rules.at_block + tool] == CLOSED else NOT_OPENED)
-    if kind == RATE_MASKS:
-        return int(parts[rules.at_rate + rules.rate_key[tool]]) if rules.rate_key[tool] >= 0 else 0
-    group = rules.group[tool]
-    if group < 0:
-        return UP_BEFORE
-    seen, age = parts[rules.at_outage + 2 * group], parts[rules.at_outage + 2 * group + 1]
-    if seen == SEEN_UP:
-        return int(UP_NOW if age <= 1 else UP_BEFORE)
-    if seen == SEEN_DOWN:
-        return int(min(DOWN_NOW + age - 1, LONG_AGO))
-    return LONG_AGO
-
-
-@scalar
-def count_flawed(rules: Any, status: IntVector, counters: IntVector, parts: IntVector) -> int:
-    """Return how many places that were taken have no output that can be sound."""
-    count = 0
-    for place in range(rules.num_required):
-        is_flawed = not is_missing(rules, rules, status, counters, parts, place)
-        for tool in range(rules.num_tools):
-            if rules.place[tool] == place and status[tool] == SUCCEEDED and parts[rules.at_sound + tool] != UNSOUND:
-                is_flawed = False
-        count += int(is_flawed)
-    return count
+def guided(
+    guide: Guide,
+    seen: tuple[IntVector, ...],
+    status: IntVector,
+    counters: IntVector,
+    parts: IntVector,
+    hidden: IntVector,
+    informed: bool,
+    scratch: IntVector,
+    upper: float,
+) -> float:
+    """Return what V* of a running state is not above by what the guide knows of it, at most `upper`."""
+    seen_status, seen_counters, seen_parts, seen_hidden, row = seen
+    seen_status[:], seen_counters[:], seen_parts[:], seen_hidden[:] = status, counters, parts, hidden
+    known = settle(guide.rules, seen_status, seen_counters, seen_parts, seen_hidden, informed, True, scratch, row)
+    if known != NOT_KNOWN:
+        return min(upper, known)
+    place = _find(guide.memo.rows, guide.memo.low, row)
+    return min(upper, guide.memo.high[place]) if place >= 0 else upper
 
 
 @scalar
@@ -336,14 +310,6 @@ def _bound_of_effects(
 
 
 @scalar
-def tool_of(rules: Any, action: int) -> int:
-    """Return the tool that a choice calls, or -1: each tool, then to wait, then each with its refused input again."""
-    if action < rules.num_tools:
-        return action
-    return int(action - rules.num_tools - 1)
-
-
-@scalar
 def _enter_outcome(
     rules: Any,
     tables: Tables,
@@ -384,32 +350,13 @@ def _enter_outcome(
 
 
 @scalar
-def _is_choice(
-    rules: Any,
-    status: IntVector,
-    counters: IntVector,
-    parts: IntVector,
-    hidden: IntVector,
-    informed: bool,
-    marks: IntVector,
-    action: int,
-) -> bool:
-    """Return whether a call, a message that calls nothing, or the same input again is worth a thought."""
-    tool = tool_of(rules, action)
-    if action == tool:
-        return is_worth_a_thought(rules, status, counters, parts, hidden, informed, marks, tool)
-    if tool >= 0:  # it is refused: the group shows itself, and nothing runs
-        return bool(rules.repeats_refused and parts[rules.at_block + tool] == REFUSED_INPUT)
-    # A message that calls nothing is worth a thought where time helps, or to leave a row of equal calls.
-    helps = rules.waiting_is_productive == 1 or (rules.is_enumerated == 1 and rules.failing_helps == 1)
-    return bool(helps or (counters[LOOP_COUNT] > 0 and counters[LOOP_COUNT] + 1 >= rules.loop_length))
-
-
-@scalar
 def _bound_choice(
     rules: Any,
     tables: Tables,
     informed: bool,
+    guide: Guide,
+    seen: tuple[IntVector, ...],
+    scratch: IntVector,
     kind: NDArray[np.int64],
     charge: NDArray[np.int64],
     through: NDArray[np.int64],
@@ -482,6 +429,18 @@ def _bound_choice(
                     informed,
                     tokens,
                 )
+                if guide.memo.used[0] > 0 and upper > 0.0:
+                    upper = guided(
+                        guide,
+                        seen,
+                        status[after],
+                        counters[after],
+                        parts[after],
+                        hidden[after],
+                        informed,
+                        scratch,
+                        upper,
+                    )
         outcomes[number, UPPER] = upper
         bound += outcomes[number, CHANCE] * upper
     return bound
@@ -493,6 +452,7 @@ def look_ahead(
     tables: Tables,
     informed: bool,
     relaxation: Relaxation,
+    guide: Guide,
     memo: Memo,
     frames: Frames,
     tolerance: float,
@@ -507,6 +467,7 @@ def look_ahead(
         tables: Its tables.
         informed: Whether what is hidden is known.
         relaxation: What bounds values.
+        guide: What else does, where its memo holds anything.
         memo: The states that are known; those that are found join them.
         frames: Where the search stands.
         tolerance: Share of the best value that a call has to gain, to be tried.
@@ -528,7 +489,15 @@ def look_ahead(
             # A state that is met: it is known, or its choices are listed.
             entering, is_told = False, tells_choices and depth == 0
             low = settle(
-                rules, status[depth], counters[depth], parts[depth], hidden[depth], informed, scratch, rows[depth]
+                rules,
+                status[depth],
+                counters[depth],
+                parts[depth],
+                hidden[depth],
+                informed,
+                not is_told,
+                scratch,
+                rows[depth],
             )
             high, is_new = low, low == NOT_KNOWN
             if is_new:
@@ -570,14 +539,17 @@ def look_ahead(
             while listing <= 2 * num_tools:
                 action = listing
                 listing += 1
-                if not _is_choice(
-                    rules, status[depth], counters[depth], parts[depth], hidden[depth], informed, marks, action
+                if not is_choice(
+                    rules, tables, status[depth], counters[depth], parts[depth], hidden[depth], informed, marks, action
                 ):
                     continue
                 bound = _bound_choice(
                     rules,
                     tables,
                     informed,
+                    guide,
+                    frames.seen,
+                    scratch,
                     kind,
                     charge,
                     through,
@@ -632,6 +604,9 @@ def look_ahead(
                     rules,
                     tables,
                     informed,
+                    guide,
+                    frames.seen,
+                    scratch,
                     kind,
                     charge,
                     through,

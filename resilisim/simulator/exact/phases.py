@@ -12,12 +12,17 @@ not above the phase's, and from which nothing better can follow; so the bound st
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from resilisim.simulator.compiled import scalar
 from resilisim.simulator.problem import Problem
+from resilisim.simulator.rulebook.rules import CLOSED, SEEN_DOWN, SEEN_UP, UNSOUND, is_opened
+from resilisim.simulator.rulebook.runs import is_missing
+from resilisim.simulator.state import NEXT_PLACE
+from resilisim.simulator.tool_status import SUCCEEDED, IntVector
 
 # Kinds of phases.
 NO_PHASES = 0
@@ -231,3 +236,44 @@ def _of_flawed_outputs(problem: Problem, phases: Phases, repairs: float) -> Phas
     phases.repaired[1:] = np.arange(last)
     phases.is_done[1:] = 0
     return phases._replace(repairs=repairs, flaws_again=min(again, default=0.0))
+
+
+@scalar
+def phase_of(rules: Any, status: IntVector, counters: IntVector, parts: IntVector) -> int:
+    """Return the phase of the relaxed problem (`exact.phases`) in which a state stands, by the next required tool."""
+    kind, done = rules.phase_kind, counters[NEXT_PLACE]
+    if kind == FLAWED_OUTPUTS:
+        return int(min(count_flawed(rules, status, counters, parts), rules.num_phases - 1))
+    if kind == NO_PHASES or done >= rules.num_required:
+        return 0
+    tool = 0
+    while rules.place[tool] != done:
+        tool += 1
+    if kind == CLOSED_TOOLS:
+        if is_opened(rules, status):
+            return IS_OPENED
+        return int(IS_CLOSED if parts[rules.at_block + tool] == CLOSED else NOT_OPENED)
+    if kind == RATE_MASKS:
+        return int(parts[rules.at_rate + rules.rate_key[tool]]) if rules.rate_key[tool] >= 0 else 0
+    group = rules.group[tool]
+    if group < 0:
+        return UP_BEFORE
+    seen, age = parts[rules.at_outage + 2 * group], parts[rules.at_outage + 2 * group + 1]
+    if seen == SEEN_UP:
+        return int(UP_NOW if age <= 1 else UP_BEFORE)
+    if seen == SEEN_DOWN:
+        return int(min(DOWN_NOW + age - 1, LONG_AGO))
+    return LONG_AGO
+
+
+@scalar
+def count_flawed(rules: Any, status: IntVector, counters: IntVector, parts: IntVector) -> int:
+    """Return how many places that were taken have no output that can be sound."""
+    count = 0
+    for place in range(rules.num_required):
+        is_flawed = not is_missing(rules, rules, status, counters, parts, place)
+        for tool in range(rules.num_tools):
+            if rules.place[tool] == place and status[tool] == SUCCEEDED and parts[rules.at_sound + tool] != UNSOUND:
+                is_flawed = False
+        count += int(is_flawed)
+    return count

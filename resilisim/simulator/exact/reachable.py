@@ -27,6 +27,7 @@ from resilisim.simulator.exact.lookahead import (
     NUM_OF_TREE,
     STOPS,
     Frames,
+    Guide,
     Memo,
     look_ahead,
     move_memo,
@@ -41,6 +42,7 @@ from resilisim.simulator.exact.stage import (
     enumerated_tools,
     failing_helps,
     make_stage,
+    most_up,
     neutral_tools,
     told_apart,
     undominated,
@@ -72,6 +74,7 @@ FIRST_CAPACITY = 1 << 10
 TOLERANCES = {0.0: 1.0, 0.05: 0.3, 0.2: 0.3, math.inf: 0.3}
 # Tools outside the list that may be told apart to close a gap, and the share of the states that this may take.
 MAX_JOINED, SHARE_OF_JOINED = 8, 0.3
+SHARE_OF_GUIDED = 0.4  # of the states, for a search that another one has guided, and bounds if this one has no room
 MAX_OUTCOMES = 4_000_000  # results of a call that are looked at together, times the turns
 
 # Where a state's sections begin, as fields of `Rulebook`.
@@ -90,13 +93,20 @@ class Reachable:
         informed: Whether what is hidden is known.
         max_states: States that may be kept.
         may_bound: Whether values are bounded where there is no room for all states; else they are refused.
+        guide: Values that are not below these, for the same tools and sections; they bound the search.
 
     Attributes:
         tolerance: Share of the best value that a call has to gain to be tried; 0 as long as everything has room.
     """
 
     def __init__(
-        self, problem: Problem, stage: Stage, informed: bool, max_states: int = MAX_STATES, may_bound: bool = True
+        self,
+        problem: Problem,
+        stage: Stage,
+        informed: bool,
+        max_states: int = MAX_STATES,
+        may_bound: bool = True,
+        guide: Reachable | None = None,
     ) -> None:
         self.problem, self.stage, self.informed, self.max_states = problem, stage, informed, max_states
         self._may_bound = may_bound
@@ -105,7 +115,8 @@ class Reachable:
         self._places = {name: int(getattr(stage.rules, name)) for name in (*_SECTIONS, "num_parts", "num_hidden")}
         self._full_places = {name: int(getattr(problem.dynamics.rules, name)) for name in _SECTIONS}
         self._num_neutral = int(stage.rules.num_tools) - len(stage.tools)
-        self._relaxation = _relaxed(problem, stage, informed)
+        self._guide = guide
+        self._relaxation = _relaxed(problem, stage, informed) if guide is None else guide._relaxation
         self._frames = _make_frames(problem, stage, informed)
         self._memo = _make_memo(FIRST_CAPACITY, stage.width)
         self._lock = threading.Lock()
@@ -118,8 +129,8 @@ class Reachable:
     @property
     def nbytes(self) -> int:
         """Size of what is kept."""
-        memo = self._memo
-        return memo.rows.nbytes + memo.low.nbytes + memo.high.nbytes + self._relaxation.bound.nbytes
+        beside = self._relaxation.bound.nbytes if self._guide is None else self._guide.nbytes
+        return beside + sum(array.nbytes for array in self._memo)
 
     @property
     def gap(self) -> float:
@@ -149,8 +160,25 @@ class Reachable:
         values[values > 0.0] *= self._chance_of_case(state)
         return values
 
+    def has_room_for(self, state: EpisodeState) -> bool:
+        """Return whether all that a state leads to has room, without a tolerance."""
+        with self._lock:
+            return self._searched(state, tells_choices=False, is_whole=False) is not None
+
+    def bounds_after(self, state: EpisodeState) -> Guide:
+        """Return bounds of the states that one leads to, as far as there is room to find them."""
+        self.has_room_for(state)
+        return Guide(self.stage.rules, self._memo)
+
     def _search(self, state: EpisodeState, tells_choices: bool) -> tuple[float, float]:
+        low, high = self._searched(state, tells_choices) or (0.0, 1.0)
+        return low, high
+
+    def _searched(self, state: EpisodeState, tells_choices: bool, is_whole: bool = True) -> tuple[float, float] | None:
         is_fresh, when_full, most_apart = self.num_states == 0, STOPS, float(self._frames.result[2])
+        guide = Guide(self.stage.rules, _make_memo(1, self.stage.width))  # one that knows nothing
+        if self._guide is not None:
+            guide = self._guide.bounds_after(state)
         while True:
             self._enter(state)
             code = look_ahead(
@@ -158,6 +186,7 @@ class Reachable:
                 self.stage.tables,
                 self.informed,
                 self._relaxation,
+                guide,
                 self._memo,
                 self._frames,
                 self.tolerance,
@@ -172,6 +201,8 @@ class Reachable:
                 move_memo(self._memo, larger)
                 self._memo = larger
                 continue
+            if not is_whole:
+                return None
             if not self._may_bound:
                 raise ExactLimitError(f"the exact optimum needs more than {self.max_states:,} states")
             # What this state leads to has no room: beside what is kept, or at all.
@@ -278,6 +309,9 @@ def _make_frames(problem: Problem, stage: Stage, informed: bool) -> Frames:
         choices=np.zeros(num_tools + 2),
         chances=np.zeros(NUM_RESULTS),
         tokens=np.zeros(NUM_TOKENS, dtype=np.int64),
+        seen=tuple(
+            np.zeros(numbers[name], dtype=np.int64) for name in ("status", "counters", "parts", "hidden", "rows")
+        ),
         result=np.zeros(3),
     )
 
@@ -297,8 +331,8 @@ def _relaxed(problem: Problem, stage: Stage, informed: bool) -> Relaxation:
     is_effects = problem.goal.counts == "effects"
     costs_turns = law.corrupt is not None and not is_effects and kind != FLAWED_OUTPUTS
     up, in_time = 1.0, 1.0
-    if law.outage is not None and not informed:
-        up = max(1.0 - law.outage.begins, law.outage.ends, 1.0 - law.outage.share_down)
+    if not informed:
+        up = most_up(problem)
     if law.latency is not None and law.latency.timeout is not None:
         late = [one.probability for one in law.latency.distribution if one.seconds > law.latency.timeout]
         in_time = 1.0 - min(sum(late), 1.0)
@@ -320,8 +354,8 @@ def _relaxed(problem: Problem, stage: Stage, informed: bool) -> Relaxation:
         chance[number] *= reach
         unheard[number] = reach, facts.lost_share
     rows_known = 0 if costs_turns else problem.rules.max_consecutive_failures
-    firsts = {one.first_row: tool for tool, one in enumerate(numbers.facts)}
-    breaks = np.max([clean(tool) for tool in firsts.values()], axis=0)
+    firsts = {(one.first_row, one.group is not None): tool for tool, one in enumerate(numbers.facts)}
+    breaks = np.max([clean(tool) * (up if is_grouped else 1.0) for (_, is_grouped), tool in firsts.items()], axis=0)
     of_use = [
         float(chance[number].max())
         for number, tool in enumerate(stage.tools)
@@ -507,21 +541,46 @@ def solve_reachable(
     informed, tools = knowledge == "informed", told_apart(problem)
     there, bounding = neutral_tools(problem, tools, informed)
     every = enumerated_tools(problem)
-    if every and (there != bounding or failing_helps(problem)):
+    if every and (bounding or failing_helps(problem)):
         stage = make_stage(problem, every, (), informed=informed, is_enumerated=True)
-        optimum = _solved(problem, stage, knowledge, (), max_states, may_bound)
+        optimum = _solved(problem, Reachable(problem, stage, informed, max_states, may_bound), knowledge, ())
         if optimum.states.tolerance == 0.0 or failing_helps(problem):
             return optimum
-    neutral = there if there == bounding else [*there, *bounding]
-    stage = make_stage(problem, tools, neutral, len(there), informed=informed)
-    optimum = _solved(problem, stage, knowledge, tuple(there), max_states, may_bound)
+    first, *guided = bracketing_states(problem, tools, there, bounding, informed, max_states, may_bound)
+    optimum = _solved(problem, first, knowledge, tuple(there))
+    for states in guided if optimum.start_gap > 0.0 and first.tolerance == 0.0 else ():
+        if states.has_room_for(start_state(problem)):
+            optimum = _solved(problem, states, knowledge, tuple(there))
     joined = joined_tools(problem, tools) if optimum.gap > 0.0 and may_bound else ()
     if joined:
         stage = make_stage(problem, joined, (), informed=informed, is_enumerated=True)
-        enumerated = _solved(problem, stage, knowledge, (), math.ceil(max_states * SHARE_OF_JOINED))
+        enumerated = _solved(
+            problem, Reachable(problem, stage, informed, math.ceil(max_states * SHARE_OF_JOINED)), knowledge, ()
+        )
         if enumerated.gap == 0.0:
             return enumerated
     return optimum
+
+
+def bracketing_states(
+    problem: Problem,
+    tools: Sequence[int],
+    there: Sequence[Neutral],
+    bounding: Sequence[Neutral],
+    informed: bool,
+    max_states: int = MAX_STATES,
+    may_bound: bool = True,
+) -> list[Reachable]:
+    """Return stages that tell few tools apart, not yet searched: a wide one, if there is any, guides the next.
+
+    The values of each enclose V*, whatever the size of the library.
+    """
+    states: list[Reachable] = []
+    for is_wide in (True, False) if any(one.guides for one in bounding) else (False,):
+        stage = make_stage(problem, tools, [*there, *bounding], len(there), informed=informed, is_wide=is_wide)
+        room = math.ceil(max_states * SHARE_OF_GUIDED) if states else max_states
+        states.append(Reachable(problem, stage, informed, room, may_bound, states[0] if states else None))
+    return states
 
 
 def joined_tools(problem: Problem, tools: Sequence[int]) -> tuple[int, ...]:
@@ -533,14 +592,9 @@ def joined_tools(problem: Problem, tools: Sequence[int]) -> tuple[int, ...]:
 
 
 def _solved(
-    problem: Problem,
-    stage: Stage,
-    knowledge: Knowledge,
-    neutral: tuple[Neutral, ...],
-    max_states: int,
-    may_bound: bool = True,
+    problem: Problem, states: Reachable, knowledge: Knowledge, neutral: tuple[Neutral, ...]
 ) -> ReachableOptimum:
-    states, start = Reachable(problem, stage, knowledge == "informed", max_states, may_bound), start_state(problem)
+    start = start_state(problem)
     possible = [(1.0, start)]
     if states.informed and problem.dynamics.rules.num_hidden > 0:
         possible = first_states(problem, start, states)

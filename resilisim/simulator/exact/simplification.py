@@ -19,11 +19,13 @@ from resilisim.simulator.rulebook.rules import (
     SOUND,
     UNCHECKED,
     UNSOUND,
+    Tables,
     count_bits,
     is_opened,
     is_refused,
     is_time_up,
     messages_until_free,
+    reported_chance,
 )
 from resilisim.simulator.rulebook.runs import (
     DOUBT,
@@ -123,10 +125,15 @@ def _value_of_effects(rules: Any, counters: IntVector, parts: IntVector, hidden:
 
 @scalar
 def row_matters(rules: Any, counters: IntVector) -> bool:
-    """Return whether the row of failures can still become long enough to end the episode."""
-    turns_left = rules.max_turns - counters[TURNS_USED]
-    limit = rules.max_consecutive_failures
-    return bool(limit > 0 and counters[CONSECUTIVE_FAILURES] + turns_left >= limit)
+    """Return whether the row of failures can still end an episode which the turns alone would not have lost by then.
+
+    Each failure takes one of the turns that are left beside those that the missing tools need. (Where effects count and
+    answers are lost, it is not known how many are missing.)
+    """
+    spare, limit = rules.max_turns - counters[TURNS_USED], rules.max_consecutive_failures
+    if not rules.is_effects or rules.at_ran < 0:
+        spare -= rules.num_required - counters[NEXT_PLACE]
+    return bool(limit > 0 and counters[CONSECUTIVE_FAILURES] + spare >= limit)
 
 
 @scalar
@@ -186,12 +193,13 @@ def mark_tools(
                     break
                 if marks[dependent] and status[dependent] != SUCCEEDED:
                     marks[tool] = USEFUL
-    if not rules.is_enumerated:
-        return
-    everything = rules.failing_helps == 1 or row_matters(rules, counters)
+    row = row_matters(rules, counters)
+    everything = rules.is_enumerated == 1 and (rules.failing_helps == 1 or row)
     for number in range(num_tools):
         tool = rules.order[number]
-        aside = everything or shows_group(rules, status, marks, informed, tool)
+        aside = everything
+        if rules.is_enumerated or (rules.is_neutral[tool] and rules.dependencies[tool, 0] >= 0):
+            aside = aside or row or shows_group(rules, status, marks, informed, tool)
         for dependent in rules.dependents[tool]:
             if dependent < 0:
                 break
@@ -250,11 +258,10 @@ def is_worth_a_thought(
     """
     failures = counters[CONSECUTIVE_FAILURES] if rules.max_consecutive_failures > 0 else 0
     if rules.is_neutral[tool]:
-        least = rules.least_row[tool]
-        return bool(rules.group[tool] >= 0 and not informed if least == 0 else failures >= least)
+        return _is_neutral_worth_a_thought(rules, status, counters, parts, informed, marks, failures, tool)
     if rules.is_enumerated and rules.failing_helps:
         return True
-    if status[tool] == SUCCEEDED and 0 < rules.recall_row <= failures:
+    if status[tool] == SUCCEEDED and 0 < rules.recall_row[tool] <= failures:
         return True
     if not marks[tool]:
         return False
@@ -282,6 +289,8 @@ def is_worth_a_thought(
                     return True
     if is_seen_failing:
         return True
+    if not rules.is_enumerated and marks[tool] >= ASIDE and status[tool] != SUCCEEDED:
+        return bool(can_succeed and not breaks_order)
     if not marks[tool] & USEFUL:
         return False
     if status[tool] == SUCCEEDED:
@@ -297,6 +306,101 @@ def is_worth_a_thought(
 
 
 @scalar
+def _is_neutral_worth_a_thought(
+    rules: Any, status: Any, counters: Any, parts: Any, informed: bool, marks: Any, failures: int, tool: int
+) -> bool:
+    """Return the same of a neutral call: to break a row, to look at a group, or to prepare another neutral one."""
+    group, needed, least = rules.group[tool], rules.needs[tool], rules.least_row[tool]
+    if needed >= 0 and status[needed] != SUCCEEDED:
+        return False
+    if group >= 0 and rules.group_twin[group] >= 0:  # of groups of which the same is known any one will do
+        first, other = rules.at_outage + 2 * group, rules.at_outage + 2 * rules.group_twin[group]
+        if parts[first] == parts[other] and parts[first + 1] == parts[other + 1]:
+            return False
+    if least > 0 and failures >= least:
+        return True
+    if marks[tool] >= ASIDE and status[tool] != SUCCEEDED and is_watched(rules, status, marks, tool):
+        return True
+    if not rules.is_looker[tool] or informed:
+        return False
+    # A group can be worth knowing for a tool that is useful, or for the row of failures that may come.
+    breaks = least > 0 and row_matters(rules, counters)
+    return breaks or shows_group(rules, status, marks, informed, tool)
+
+
+@scalar
+def is_outdone(
+    rules: Any,
+    tables: Tables,
+    status: IntVector,
+    counters: IntVector,
+    parts: IntVector,
+    hidden: IntVector,
+    informed: bool,
+    marks: IntVector,
+    tool: int,
+) -> bool:
+    """Return whether a call that can only break a row, or look at a group, is surely no better than a useful one.
+
+    That is one of the same group, at least as likely to succeed now, whose success something missing profits from. Both
+    show the same of the group, and given that it is up or down one succeeds at least as often as the other; its success
+    is worth at least as much, since the row is broken as well; its failure costs as much, and a tool that failed counts
+    for at least as much as one never tried. It holds where calls meet nothing else that tells tools apart
+    (`Stage.rules.outdoes`): no limits, no evidence, no closed tools, no corrupt outputs, no runs that are counted.
+    """
+    if not rules.outdoes or (marks[tool] & USEFUL and status[tool] != SUCCEEDED):
+        return False
+    if status[tool] != SUCCEEDED and is_watched(rules, status, marks, tool):
+        return False
+    own = -1.0
+    for other in range(rules.num_tools):
+        if other == tool or rules.is_neutral[other] or rules.group[other] != rules.group[tool]:
+            continue
+        if not marks[other] & USEFUL or status[other] == SUCCEEDED:
+            continue
+        if rules.is_ordered and rules.place[other] > counters[NEXT_PLACE]:
+            continue
+        if own < 0.0:
+            own = reported_chance(rules, tables, status, counters, parts, hidden, informed, tool, NEW_INPUT)
+        if reported_chance(rules, tables, status, counters, parts, hidden, informed, other, NEW_INPUT) >= own:
+            return True
+    return False
+
+
+@scalar
+def tool_of(rules: Any, action: int) -> int:
+    """Return the tool that a choice calls, or -1: each tool, then to wait, then each with its refused input again."""
+    if action < rules.num_tools:
+        return action
+    return int(action - rules.num_tools - 1)
+
+
+@scalar
+def is_choice(
+    rules: Any,
+    tables: Tables,
+    status: IntVector,
+    counters: IntVector,
+    parts: IntVector,
+    hidden: IntVector,
+    informed: bool,
+    marks: IntVector,
+    action: int,
+) -> bool:
+    """Return whether a call, a message that calls nothing, or the same input again is worth a thought."""
+    tool = tool_of(rules, action)
+    if action == tool:
+        if not is_worth_a_thought(rules, status, counters, parts, hidden, informed, marks, tool):
+            return False
+        return not is_outdone(rules, tables, status, counters, parts, hidden, informed, marks, tool)
+    if tool >= 0:  # it is refused: the group shows itself, and nothing runs
+        return bool(rules.repeats_refused and parts[rules.at_block + tool] == REFUSED_INPUT)
+    # A message that calls nothing is worth a thought where time helps, or to leave a row of equal calls.
+    helps = rules.waiting_is_productive == 1 or (rules.is_enumerated == 1 and rules.failing_helps == 1)
+    return bool(helps or (counters[LOOP_COUNT] > 0 and counters[LOOP_COUNT] + 1 >= rules.loop_length))
+
+
+@scalar
 def simplify(
     rules: Any,
     status: IntVector,
@@ -304,9 +408,13 @@ def simplify(
     parts: IntVector,
     hidden: IntVector,
     informed: bool,
+    sorts: bool,
     marks: IntVector,
 ) -> None:
-    """Forget in place what makes no difference to the value of a state; `marks` is for scratch."""
+    """Forget in place what makes no difference to the value of a state; `marks` is for scratch.
+
+    With `sorts` what is alike is brought into one order, too: then a tool's place may be another one's.
+    """
     mark_tools(rules, status, counters, parts, informed, marks)
     turns_left = rules.max_turns - counters[TURNS_USED]
     row = row_matters(rules, counters)
@@ -314,7 +422,7 @@ def simplify(
         counters[CONSECUTIVE_FAILURES] = 0
     opened = rules.at_block >= 0 and is_opened(rules, status)
     for tool in range(rules.num_tools):
-        is_recalled = rules.recall_row > 0 and row and status[tool] == SUCCEEDED
+        is_recalled = rules.recall_row[tool] > 0 and row and status[tool] == SUCCEEDED
         is_over = rules.is_neutral[tool] == 1 or not (is_called_for(rules, status, marks, tool) or is_recalled)
         if not _is_kept(rules, status, marks, is_over, tool):
             status[tool] = NOT_EXECUTED
@@ -342,11 +450,11 @@ def simplify(
         if count_bits(parts[rules.at_rate + key]) + turns_left <= rules.rate_calls:
             parts[rules.at_rate + key] = 0  # the limit cannot be reached any more
     for group in range(rules.num_groups):
-        matters = rules.group_breaks_rows[group] == 1 and rules.max_consecutive_failures > 0
+        matters = rules.group_breaks_rows[group] == 1 and row
         for tool in range(rules.num_tools):
             if rules.group[tool] == group:
                 matters = matters or is_called_for(rules, status, marks, tool)
-                matters = matters or (rules.recall_row > 0 and row and status[tool] == SUCCEEDED)
+                matters = matters or (rules.recall_row[tool] > 0 and row and status[tool] == SUCCEEDED)
         if not matters or informed:
             parts[rules.at_outage + 2 * group] = NEVER_SEEN
             parts[rules.at_outage + 2 * group + 1] = 0
@@ -362,7 +470,10 @@ def simplify(
     if not is_loop:
         counters[LOOP_SIGNATURE] = NO_LOOP
         counters[LOOP_COUNT] = 0
-        _sort_twins(rules, status, parts, hidden, informed)
+        if sorts:
+            _sort_twins(rules, status, parts, hidden, informed)
+    if sorts:
+        _sort_groups(rules, parts)
 
 
 @scalar
@@ -429,6 +540,26 @@ def _sort_twins(rules: Any, status: IntVector, parts: IntVector, hidden: IntVect
 
 
 @scalar
+def _sort_groups(rules: Any, parts: IntVector) -> None:
+    """Bring groups of which only neutral tools are called, all alike, into one order."""
+    changed = True
+    while changed:
+        changed = False
+        for group in range(rules.num_groups):
+            twin = rules.group_twin[group]
+            if twin < 0:
+                continue
+            first, other = rules.at_outage + 2 * group, rules.at_outage + 2 * twin
+            order = parts[first] - parts[other]
+            if order == 0:
+                order = parts[first + 1] - parts[other + 1]
+            if order < 0:
+                changed = True
+                for at in range(2):
+                    parts[first + at], parts[other + at] = parts[other + at], parts[first + at]
+
+
+@scalar
 def _section_of_tools(rules: Any, number: int) -> int:
     """Return the place of a section of `parts` that has an entry for each tool, or one below 0."""
     if number == 0:
@@ -449,15 +580,16 @@ def _hidden_of_tools(rules: Any, number: int) -> int:
 @scalar
 def _is_kept(rules: Any, status: IntVector, marks: IntVector, is_over: bool, tool: int) -> bool:
     """Return whether the status of a tool makes a difference, beyond that it has not succeeded."""
+    watched = is_watched(rules, status, marks, tool)
     if rules.is_neutral[tool]:
         # Where tools may be broken, a neutral one that works is worth knowing.
-        return bool(status[tool] == SUCCEEDED and rules.at_evidence >= 0 and rules.broken_prior[tool] > 0.0)
-    watched = is_watched(rules, status, marks, tool)
+        works = status[tool] == SUCCEEDED and rules.at_evidence >= 0 and rules.broken_prior[tool] > 0.0
+        return bool(works or watched)
     if status[tool] == FAILED:
         return watched
     if rules.place[tool] >= 0 or marks[tool] & USEFUL:
         return True
-    if rules.is_enumerated and (watched or not is_over):
+    if (rules.is_enumerated or marks[tool] >= ASIDE) and (watched or not is_over):
         return True
     return bool(rules.at_block >= 0 and status[tool] == SUCCEEDED and rules.is_opener[tool])
 
@@ -470,12 +602,13 @@ def settle(
     parts: IntVector,
     hidden: IntVector,
     informed: bool,
+    sorts: bool,
     scratch: IntVector,
     row: IntVector,
 ) -> float:
     """Return V* of a state where it follows at once; else simplify it, write its row and return NOT_KNOWN."""
     known = value_at_once(rules, status, counters, parts, hidden, informed)
     if known == NOT_KNOWN:
-        simplify(rules, status, counters, parts, hidden, informed, scratch)
+        simplify(rules, status, counters, parts, hidden, informed, sorts, scratch)
         pack(rules, status, counters, parts, hidden, informed, row)
     return known

@@ -40,6 +40,7 @@ from resilisim.simulator.tool_status import IntVector
 
 MAX_ENUMERATED_TOOLS = 12  # of a small library of which every tool is told apart
 MAX_TOOLS = 62  # what validators find is a bit each of one number
+MAX_GROUPS, MAX_ASIDE = 8, 8  # of outages of which neutral calls are told apart, and such calls that may be there
 MAX_WIDTH = MAX_TOOLS  # dependencies of a tool, or tools that depend on it
 
 
@@ -51,10 +52,13 @@ class Stage:
         tools: Library indices of the tools; neutral ones follow them in the rulebook.
         rules: The law for these tools, and what else the solver knows of them, as a record for compiled code: the
             fields of `Rulebook`; `is_enumerated`; `is_neutral`; `is_offered`, 0 for neutral ones that only the other
-            bound has; `is_timeless`, 1 for those that look at a group; `least_row`, failures in a row from which on a
-            neutral one is called to break the row, or 0; `recall_row`, likewise for tools that have succeeded where
-            the stage is not enumerated; `dependents`, tools that depend on each; `order`, dependents before what they
-            depend on; `group_breaks_rows`; `own_key`, the rate key that only this tool has, or -1; `failing_helps`
+            bound has; `is_timeless`, 1 for those that only look at a group; `least_row`, failures in a row from which
+            on a neutral one is called to break the row, or 0; `is_looker` and `needs`, likewise (`Neutral`);
+            `recall_row`, the row for tools that have succeeded where the stage is not enumerated, or 0; `dependents`,
+            tools that depend on each; `order`, dependents before what they depend on; `group_breaks_rows`;
+            `group_twin`, the last group before it of which likewise only neutral tools are called, all alike, or -1;
+            `outdoes` (`simplification.is_outdone`);
+            `own_key`, the rate key that only this tool has, or -1; `failing_helps`
             (`failing_helps`); `twin`, the last helper before it that is alike in everything, or -1;
             `phase_kind` and `num_phases` (`exact.phases`); `least_ticks`, the time that any call takes at least, or 0;
             `asks_more`, 1 if a call that only asks what is corrupt is needed to know it;
@@ -83,11 +87,19 @@ class Neutral:
         facts: What the law says of the tool.
         tools: Library indices of the tools that it can be.
         least_row: Failures in a row from which on it is called to break the row; 0 if it never is.
+        looks: Whether it may be called to see whether its group is up.
+        needs: Number in the stage of the tool that has to have succeeded before, as it is that; or -1.
+        share: What is left of the tool's chance.
+        guides: Whether it stands in a wide stage (`make_stage`) for all calls of groups that are not tracked there.
     """
 
     facts: ToolFacts
     tools: tuple[int, ...]
     least_row: int
+    looks: bool = False
+    needs: int = -1
+    share: float = 1.0
+    guides: bool = False
 
 
 def told_apart(problem: Problem) -> tuple[int, ...]:
@@ -150,8 +162,8 @@ def undominated(problem: Problem, candidates: Sequence[int], number: int) -> lis
     return kept
 
 
-def failing_helps(problem: Problem) -> bool:
-    """Return whether an execution may be made in the hope that it fails.
+def failing_helps(problem: Problem, tools: Sequence[int] | None = None) -> bool:
+    """Return whether an execution may be made in the hope that it fails, for the sake of any tool or of some.
 
     Its success would have to be unwelcome and its failure welcome: a tool that is required only later, on which another
     depends that may be called before, under a law where a dependency that failed counts for more than one not executed.
@@ -160,9 +172,9 @@ def failing_helps(problem: Problem) -> bool:
     if not problem.goal.ordered or law.failed <= law.not_executed:
         return False
     return any(
-        problem.place[needed] >= 0 and problem.place[tool] < problem.place[needed]
-        for tool, dependencies in enumerate(problem.dependencies)
-        for needed in dependencies
+        problem.place[needed] > 0 and problem.place[tool] < problem.place[needed]
+        for tool in (range(problem.num_tools) if tools is None else tools)
+        for needed in problem.dependencies[tool]
     )
 
 
@@ -192,10 +204,15 @@ def single_row(problem: Problem) -> int:
 
 
 def neutral_tools(problem: Problem, tools: Sequence[int], informed: bool) -> tuple[list[Neutral], list[Neutral]]:
-    """Return neutral calls that are surely there, and those that bound what any call aside can do.
+    """Return neutral calls that are surely there, and others beside which together bound what any call aside can do.
 
-    Both are the same where the former are as good as any call aside: of an outside tool, or of one that has succeeded.
+    There are none of the latter where the former are as good as any call aside: of an outside tool, or of one that has
+    succeeded.
     """
+    if not informed and problem.dynamics.numbers.law.outage is not None and meets_outages_alone(problem, tools):
+        by_group = _Groups(problem, tools)
+        if by_group.are_few:
+            return by_group.there, by_group.bounding
     dynamics, rules = problem.dynamics, problem.rules
     facts, law, told = dynamics.numbers.facts, dynamics.numbers.law, set(tools)
     outside = [tool for tool in range(problem.num_tools) if tool not in told]
@@ -230,13 +247,167 @@ def neutral_tools(problem: Problem, tools: Sequence[int], informed: bool) -> tup
         if one.least_row == 1 and one.facts.group is None and one.facts.broken_prior == 0.0 and shared
     ]
     if not groups and (not breaks or as_good_as_any):
-        exact = as_good_as_any[:1] if breaks else []
-        return exact, exact
+        return (as_good_as_any[:1] if breaks else []), []
     row = max(facts, key=lambda one: one.first_row)
     ideal = ToolFacts("an ideal tool", row.first_row, ())
     bounding = [Neutral(ideal, (), 1)] if breaks else []
-    bounding += [Neutral(replace(ideal, group=group), (), 0) for group in sorted(map(str, groups))]
+    bounding += [Neutral(replace(ideal, group=group), (), 0, looks=True) for group in sorted(map(str, groups))]
     return (there if breaks else []), bounding
+
+
+def most_up(problem: Problem) -> float:
+    """Return the chance that a group is up which no agent's belief exceeds."""
+    outage = problem.dynamics.numbers.law.outage
+    if outage is None:
+        return 1.0
+    return max(1.0 - outage.begins, outage.ends, 1.0 - outage.share_down)
+
+
+def meets_outages_alone(problem: Problem, tools: Sequence[int]) -> bool:
+    """Return whether calls meet nothing that tells tools apart but outages, their dependencies and reliabilities.
+
+    And no success of one of these tools is unwelcome (`failing_helps`).
+    """
+    law = problem.dynamics.numbers.law
+    return (
+        not set(law.parts) - {"outage", "drift", "lost_answer"}
+        and problem.dynamics.rules.at_ran < 0
+        and law.failed >= law.not_executed
+        and not failing_helps(problem, tools)
+    )
+
+
+class _Groups:
+    """Neutral calls group by group, where calls meet nothing but outages (`meets_outages_alone`).
+
+    Of the outside tools of a group without dependencies the most reliable do whatever any tool of the group does aside,
+    if none is more reliable: such a call is as likely to succeed and shows the same. If there are two of them at least,
+    they can be called at any time; a single one stops at the loop rule, so it surely is there only from a row of
+    failures on (`single_row`) and otherwise bounds. So do, each by itself, tools that are more reliable, or the tools
+    of a group in which none is free, with what they depend on: a tool of the list by its own status, others by that of
+    the calls which stand for theirs. One that is required can be called aside only once it has succeeded. Of one that
+    depends on tools which are required only later there are two: for when they have succeeded, and for before, as if
+    all but one had, and that one had failed. So nobody calls those in the hope that they fail.
+
+    Attributes:
+        there: Calls that are surely there.
+        bounding: Others, which may be.
+        are_few: Whether there is room for them.
+    """
+
+    def __init__(self, problem: Problem, tools: Sequence[int]) -> None:
+        self.problem, self.tools, self.told = problem, tools, {tool: number for number, tool in enumerate(tools)}
+        facts = self.facts = problem.dynamics.numbers.facts
+        self.breaks = int(problem.rules.max_consecutive_failures > 0)
+        self.tracked = {facts[tool].group for tool in tools}
+        groups = {*self.tracked, *(one.group for one in facts if self.breaks)}
+        self.there: list[Neutral] = []
+        self.bounding: list[Neutral] = []
+        self._stand_in: dict[int, tuple[bool, int]] = {}  # of tools outside: whether a call that is there, its number
+        aside: list[int] = []
+        for group in sorted(groups, key=str):
+            aside += self._take(group, [tool for tool, one in enumerate(facts) if one.group == group])
+        better = {tool: self._better(tool, aside) for tool in aside}
+        self.are_few = len(groups) <= MAX_GROUPS and list(better.values()).count(None) <= MAX_ASIDE
+        for tool in aside:
+            if better[tool] is None:
+                self._stand_in[tool] = (False, len(self.bounding))
+                self.bounding.append(self._neutral(tool, ()))
+        for tool, other in better.items():
+            while other is not None and better[other] is not None:
+                other = better[other]
+            if other is not None:
+                self._stand_in[tool] = self._stand_in[other]
+        self.bounding = [self._with_dependencies(one) for one in self.bounding]
+        self.bounding += [one for tool in aside if better[tool] is None for one in self._before(tool)]
+        if self.breaks and self.are_few and groups - self.tracked - {None}:
+            row = max(facts, key=lambda one: one.first_row).first_row
+            any_tool = ToolFacts("any tool of another group", row, ())
+            self.bounding.append(Neutral(any_tool, (), 1, share=most_up(problem), guides=True))
+
+    def _take(self, group: str | None, members: Sequence[int]) -> list[int]:
+        """Enter what can be called of a group; return tools that are called aside by themselves."""
+        problem, rules = self.problem, self.problem.rules
+        free = [tool for tool in members if not self.facts[tool].dependencies and not problem.once[tool]]
+        outside = sorted((tool for tool in free if tool not in self.told), key=lambda tool: -problem.base(tool))
+        best = problem.base(outside[0]) if outside else 0.0
+        looks = group is not None and (group in self.tracked or self.breaks > 0)
+        if outside and (looks or self.breaks):
+            top = [tool for tool in outside if problem.base(tool) == best]
+            helpers = [t for t in free if t in self.told and problem.place[t] < 0 and problem.base(t) >= best]
+            if len(top) + len(helpers) > 1 or rules.loop_length == 0:
+                number = len(self.there)
+                self._stand_in |= {tool: (True, number) for tool in members if problem.base(tool) <= best}
+                self.there.append(replace(self._neutral(top[0], tuple(top)), needs=-1))
+            else:
+                single, row = self._neutral(top[0], tuple(top)), single_row(problem)
+                if self.breaks:
+                    self.there.append(replace(single, least_row=row, looks=False))
+                # The second best breaks a row at any time: the best takes its place where it would loop.
+                if self.breaks and len(outside) > 1 and rules.max_consecutive_failures < 2 * rules.loop_length:
+                    second = self._neutral(outside[1], (outside[1],))
+                    self.there.append(replace(second, looks=False))
+                if row > 1 or looks:
+                    self.bounding.append(replace(single, tools=()))
+        if not looks and not self.breaks:
+            return []
+        return [tool for tool in members if problem.base(tool) > best]
+
+    def _neutral(self, tool: int, tools: tuple[int, ...]) -> Neutral:
+        fact = self.facts[tool]
+        needs = self.told[tool] if self.problem.place[tool] >= 0 else -1
+        kept = ToolFacts("any tool" if tools else fact.name, fact.first_row, fact.dependencies, group=fact.group)
+        return Neutral(kept, tools, self.breaks, fact.group is not None, needs)
+
+    def _with_dependencies(self, one: Neutral) -> Neutral:
+        """Number what a call depends on as in the stage; what nothing stands for is taken to have succeeded."""
+        needed, later = [], self._later(one.facts.dependencies)
+        if later:
+            one = replace(one, needs=max([*later, *([one.needs] if one.needs >= 0 else [])], key=self._place_of))
+        for tool in one.facts.dependencies:
+            if tool in self.told and self.told[tool] in later:
+                continue
+            if tool in self.told:
+                needed.append(self.told[tool])
+            elif tool in self._stand_in:
+                is_there, number = self._stand_in[tool]
+                needed.append(len(self.tools) + number + (0 if is_there else len(self.there)))
+        return replace(one, facts=replace(one.facts, dependencies=tuple(sorted(set(needed)))))
+
+    def _later(self, dependencies: Sequence[int]) -> list[int]:
+        """Return the numbers of those that are required, but not first."""
+        is_ordered = self.problem.goal.ordered
+        return [self.told[tool] for tool in dependencies if is_ordered and self.problem.place[tool] > 0]
+
+    def _place_of(self, number: int) -> int:
+        return self.problem.place[self.tools[number]]
+
+    def _before(self, tool: int) -> list[Neutral]:
+        """Return what bounds the calls of a tool before all have succeeded that it needs and are required later."""
+        later = self._later(self.facts[tool].dependencies)
+        if not later:
+            return []
+        law, first = self.problem.law, self._neutral(tool, ())
+        needed = [other for other in self.facts[tool].dependencies if self.told.get(other) not in later]
+        first = replace(first, facts=replace(first.facts, dependencies=tuple(needed)))
+        return [replace(self._with_dependencies(first), share=max(law.failed, law.not_executed))]
+
+    def _better(self, tool: int, others: Sequence[int]) -> int | None:
+        """Return another tool of the group that is as good whenever this one can be called aside, if there is one."""
+        problem = self.problem
+        own = (len(self.facts[tool].dependencies), -problem.base(tool), tool)
+        for other in others:
+            if self.facts[other].group != self.facts[tool].group or problem.place[other] >= 0:
+                continue
+            needed = self.facts[other].dependencies
+            rank = (len(needed), -problem.base(other), other)
+            if (
+                rank < own
+                and {*needed} <= {*self.facts[tool].dependencies}
+                and problem.base(other) >= problem.base(tool)
+            ):
+                return other
+        return None
 
 
 def make_stage(
@@ -247,8 +418,13 @@ def make_stage(
     *,
     informed: bool,
     is_enumerated: bool = False,
+    is_wide: bool = False,
 ) -> Stage:
-    """Number the tools that are told apart, with neutral ones behind them, of which the first few are offered."""
+    """Number the tools that are told apart, with neutral ones behind them, of which the first few are offered.
+
+    A *wide* one has the same numbers and tracks only the groups of tools that are told apart: one neutral call, which
+    is as likely to succeed as any and tells nothing, stands in the upper value for those of all other groups.
+    """
     dynamics = problem.dynamics
     place_of = {tool: number for number, tool in enumerate(tools)}
     every = dynamics.numbers.facts
@@ -260,7 +436,26 @@ def make_stage(
     # if it works, and multiplied by the chance of that.
     alone = [place >= 0 and problem.place.count(place) == 1 for place in (problem.place[tool] for tool in tools)]
     facts = [replace(one, broken_prior=0.0) if is_alone else one for one, is_alone in zip(facts, alone, strict=True)]
-    facts += [one.facts for one in neutral]
+    is_left_out = [one.guides for one in neutral]
+    if is_wide:
+        tracked = {None, *(one.group for one in facts)}
+        is_left_out = [one.facts.group not in tracked for one in neutral]
+        gone = {len(tools) + number for number, left_out in enumerate(is_left_out) if left_out}
+        kept = [tuple(other for other in one.facts.dependencies if other not in gone) for one in neutral]
+        neutral = [
+            replace(one, facts=replace(one.facts, dependencies=needed))
+            for one, needed in zip(neutral, kept, strict=True)
+        ]
+    neutral = [
+        replace(one, least_row=0, looks=False) if left_out else one
+        for one, left_out in zip(neutral, is_left_out, strict=True)
+    ]
+    tables = dynamics.numbers.tables
+    for one in neutral:
+        first_row = one.facts.first_row
+        if one.share < 1.0:
+            first_row, tables = len(tables.probability), _with_share(problem, tables, first_row, one.share)
+        facts.append(replace(one.facts, first_row=first_row))
     if len(facts) > MAX_TOOLS:
         raise ExactLimitError(
             f"the exact optimum under law {dynamics.numbers.law.name} has to tell {len(facts)} tools apart: "
@@ -285,6 +480,20 @@ def make_stage(
     for key, holding in enumerate(holders):
         if len(holding) == 1:
             own_key[holding[0]] = key
+    is_neutral = [*[False] * len(tools), *[True] * len(neutral)]
+    twins: dict[object, int] = {}
+    group_twin = [-1] * len(groups)
+    for number, group in enumerate(groups):
+        members = [tool for tool, one in enumerate(facts) if one.group == group]
+        if len(members) == 1 and is_neutral[members[0]] and offered[members[0]] and not dependents[members[0]]:
+            one = neutral[members[0] - len(tools)]
+            alike = (one.facts.first_row, one.facts.rate_key, one.least_row, one.looks)
+            group_twin[number] = twins.get(alike, -1)
+            twins[alike] = number
+    open_groups = {
+        one.facts.group for one, out in zip(neutral[num_offered:], is_left_out[num_offered:], strict=True) if not out
+    }
+    recall = [single_row(problem) * int(bool({one.group, None} & open_groups)) for one in facts]
     most = max(map(len, dependents))
     kind, num_phases = phase_kind(problem, informed)
     limit = dynamics.numbers.law.rate_limit
@@ -293,14 +502,18 @@ def make_stage(
         "is_enumerated": int(is_enumerated),
         "failing_helps": int(failing_helps(problem)),
         "repeats_refused": int(is_enumerated and rules.at_block >= 0 and rules.at_outage >= 0),
+        "outdoes": int(meets_outages_alone(problem, tools)),
         "is_timeless": [0] * len(tools) + [int(one.least_row == 0) for one in neutral],
-        "is_neutral": [0] * len(tools) + [1] * len(neutral),
+        "is_looker": [0] * len(tools) + [int(one.looks) for one in neutral],
+        "needs": [-1] * len(tools) + [one.needs for one in neutral],
+        "is_neutral": list(map(int, is_neutral)),
         "is_offered": offered,
         "least_row": breaks,
-        "recall_row": single_row(problem) if num_offered < len(neutral) else 0,
+        "recall_row": recall,
         "dependents": [[*some, *[-1] * (most - len(some))] for some in dependents] if most else [[-1]] * len(facts),
         "order": _dependents_first(facts),
         "group_breaks_rows": group_breaks,
+        "group_twin": group_twin,
         "own_key": own_key,
         "phase_kind": kind,
         "num_phases": num_phases,
@@ -311,11 +524,20 @@ def make_stage(
     return Stage(
         tools=tuple(tools),
         rules=as_record({**rules._asdict(), **beside}, MAX_TOOLS + 1, MAX_WIDTH),
-        tables=dynamics.numbers.tables,
+        tables=tables,
         alone=tuple(tool for tool, is_alone in zip(tools, alone, strict=True) if is_alone),
         rate_keys=np.array([every_key.index(key) for key in keys], dtype=np.int64),
         groups=np.array([dynamics.groups.index(group) for group in groups], dtype=np.int64),
         width=_width(rules, informed),
+    )
+
+
+def _with_share(problem: Problem, tables: Tables, first_row: int, share: float) -> Tables:
+    """Return the tables with rows behind them: those of a tool, its chances lowered to a share."""
+    rows = slice(first_row, first_row + (problem.rules.max_turns + 1 if problem.law.drift is not None else 1))
+    return Tables(
+        np.concatenate([tables.probability, tables.probability[rows] * share]),
+        *(np.concatenate([table, table[rows]]) for table in tables[1:]),
     )
 
 
