@@ -355,7 +355,9 @@ class _Groups:
 
     def _neutral(self, tool: int, tools: tuple[int, ...]) -> Neutral:
         fact = self.facts[tool]
-        needs = self.told[tool] if self.problem.place[tool] >= 0 else -1
+        place = self.problem.place[tool]
+        # What others can stand in for may also be called once its place is taken.
+        needs = self.told[tool] if place >= 0 and self.problem.place.count(place) == 1 else -1
         kept = ToolFacts("any tool" if tools else fact.name, fact.first_row, fact.dependencies, group=fact.group)
         return Neutral(kept, tools, self.breaks, fact.group is not None, needs)
 
