@@ -116,7 +116,7 @@ class Reachable:
         self._full_places = {name: int(getattr(problem.dynamics.rules, name)) for name in _SECTIONS}
         self._num_neutral = int(stage.rules.num_tools) - len(stage.tools)
         self._guide = guide
-        self._relaxation = _relaxed(problem, stage, informed) if guide is None else guide._relaxation
+        self._relaxation: Relaxation = _relaxed(problem, stage, informed) if guide is None else guide._relaxation
         self._frames = _make_frames(problem, stage, informed)
         self._memo = _make_memo(FIRST_CAPACITY, stage.width)
         self._lock = threading.Lock()

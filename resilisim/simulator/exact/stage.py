@@ -453,11 +453,11 @@ def make_stage(
         for one, left_out in zip(neutral, is_left_out, strict=True)
     ]
     tables = dynamics.numbers.tables
-    for one in neutral:
-        first_row = one.facts.first_row
-        if one.share < 1.0:
-            first_row, tables = len(tables.probability), _with_share(problem, tables, first_row, one.share)
-        facts.append(replace(one.facts, first_row=first_row))
+    for call in neutral:
+        first_row = call.facts.first_row
+        if call.share < 1.0:
+            first_row, tables = len(tables.probability), _with_share(problem, tables, first_row, call.share)
+        facts.append(replace(call.facts, first_row=first_row))
     if len(facts) > MAX_TOOLS:
         raise ExactLimitError(
             f"the exact optimum under law {dynamics.numbers.law.name} has to tell {len(facts)} tools apart: "
@@ -488,8 +488,8 @@ def make_stage(
     for number, group in enumerate(groups):
         members = [tool for tool, one in enumerate(facts) if one.group == group]
         if len(members) == 1 and is_neutral[members[0]] and offered[members[0]] and not dependents[members[0]]:
-            one = neutral[members[0] - len(tools)]
-            alike = (one.facts.first_row, one.facts.rate_key, one.least_row, one.looks)
+            call = neutral[members[0] - len(tools)]
+            alike = (call.facts.first_row, call.facts.rate_key, call.least_row, call.looks)
             group_twin[number] = twins.get(alike, -1)
             twins[alike] = number
     open_groups = {
