@@ -14,7 +14,6 @@ each evaluation), `tensorboard/`, `manifest.json`, and `resume.safetensors`.
 from __future__ import annotations
 
 import itertools
-import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -74,7 +73,6 @@ from resilisim.policies.ppo.states.teaching import (
     HOME_LESSONS,
     HOME_TASKS,
     IMITATION_CHECKPOINT_EVERY,
-    IMITATION_UPDATES_OF_A_LIBRARY,
     TASKS_OF_A_LIBRARY,
     draw_settings,
     evaluation_is_due,
@@ -299,6 +297,8 @@ class _Run:
             if is_due or imitation.num_updates - kept_at >= IMITATION_CHECKPOINT_EVERY:
                 kept_at = imitation.num_updates
                 self._write_point(None, imitation)
+            if imitation.num_updates == self._config.imitation_updates:
+                break
         agreement = None if imitation.latest is None else imitation.latest.agreement
         taught = {"kind": "imitation of the exact optimum", "updates": imitation.num_updates, "agreement": agreement}
         self._at = replace(self._at, warm_start=taught)
@@ -320,7 +320,7 @@ class _Run:
         if config.libraries == "given":
             yield shown, config.imitation_updates
             return
-        for number in range(first_number, math.ceil(config.imitation_updates / IMITATION_UPDATES_OF_A_LIBRARY)):
+        for number in itertools.count(first_number):  # until there were enough updates: some lessons are empty
             if number % HOME_LESSONS == 0:
                 first = number * TASKS_OF_A_LIBRARY["imitation"]
                 tasks = [self._tasks[(first + place) % len(self._tasks)] for place in range(HOME_TASKS)]
