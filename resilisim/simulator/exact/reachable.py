@@ -546,11 +546,12 @@ def solve_reachable(
         optimum = _solved(problem, Reachable(problem, stage, informed, max_states, may_bound), knowledge, ())
         if optimum.states.tolerance == 0.0 or failing_helps(problem):
             return optimum
-    first, *guided = bracketing_states(problem, tools, there, bounding, informed, max_states, may_bound)
-    optimum = _solved(problem, first, knowledge, tuple(there))
-    for states in guided if optimum.start_gap > 0.0 and first.tolerance == 0.0 else ():
-        if states.has_room_for(start_state(problem)):
-            optimum = _solved(problem, states, knowledge, tuple(there))
+    optimum = _bracketed(problem, tools, there, bounding, knowledge, max_states, may_bound)
+    if optimum.start_gap > 0.0 and optimum.states.tolerance > 0.0:  # with fewer calls aside there may be room
+        fewer = neutral_tools(problem, tools, informed, by_group=False)
+        if fewer != (there, bounding):
+            other = _bracketed(problem, tools, *fewer, knowledge, max_states, may_bound)
+            optimum = min(optimum, other, key=lambda one: one.start_gap)
     joined = joined_tools(problem, tools) if optimum.gap > 0.0 and may_bound else ()
     if joined:
         stage = make_stage(problem, joined, (), informed=informed, is_enumerated=True)
@@ -559,6 +560,24 @@ def solve_reachable(
         )
         if enumerated.gap == 0.0:
             return enumerated
+    return optimum
+
+
+def _bracketed(
+    problem: Problem,
+    tools: Sequence[int],
+    there: Sequence[Neutral],
+    bounding: Sequence[Neutral],
+    knowledge: Knowledge,
+    max_states: int,
+    may_bound: bool,
+) -> ReachableOptimum:
+    """Solve a problem with neutral calls; the values enclose V*, and are it where these are all that can help."""
+    first, *guided = bracketing_states(problem, tools, there, bounding, knowledge == "informed", max_states, may_bound)
+    optimum = _solved(problem, first, knowledge, tuple(there))
+    for states in guided if optimum.start_gap > 0.0 and first.tolerance == 0.0 else ():
+        if states.has_room_for(start_state(problem)):
+            optimum = _solved(problem, states, knowledge, tuple(there))
     return optimum
 
 

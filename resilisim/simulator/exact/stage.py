@@ -203,16 +203,24 @@ def single_row(problem: Problem) -> int:
     return max(1, rules.max_consecutive_failures - rules.loop_length + 1) if rules.loop_length > 0 else 1
 
 
-def neutral_tools(problem: Problem, tools: Sequence[int], informed: bool) -> tuple[list[Neutral], list[Neutral]]:
+def neutral_tools(
+    problem: Problem, tools: Sequence[int], informed: bool, by_group: bool = True
+) -> tuple[list[Neutral], list[Neutral]]:
     """Return neutral calls that are surely there, and others beside which together bound what any call aside can do.
 
     There are none of the latter where the former are as good as any call aside: of an outside tool, or of one that has
-    succeeded.
+    succeeded. Under outages those of all groups are told apart if they may be (`by_group`), which is exact, but takes
+    more states.
     """
-    if not informed and problem.dynamics.numbers.law.outage is not None and meets_outages_alone(problem, tools):
-        by_group = _Groups(problem, tools)
-        if by_group.are_few:
-            return by_group.there, by_group.bounding
+    if (
+        by_group
+        and not informed
+        and problem.dynamics.numbers.law.outage is not None
+        and meets_outages_alone(problem, tools)
+    ):
+        groups_apart = _Groups(problem, tools)
+        if groups_apart.are_few:
+            return groups_apart.there, groups_apart.bounding
     dynamics, rules = problem.dynamics, problem.rules
     facts, law, told = dynamics.numbers.facts, dynamics.numbers.law, set(tools)
     outside = [tool for tool in range(problem.num_tools) if tool not in told]
