@@ -178,7 +178,8 @@ PATH = re.compile(rf"`((?:{'|'.join(CODE)}|docs)/[\w./-]+(?:\.\w+|/)|[\w./-]+\.p
 PAGES_THAT_NAME_CODE = sorted(
     path
     for path in [ROOT / "README.md", *ROOT.glob("docs/**/*.md")]
-    if "guides" not in path.parts and "tutorials" not in path.parts  # those name files that their reader makes
+    # Guides and tutorials name files that their reader makes; a built site may be of another day.
+    if not {"guides", "tutorials", "_build"} & {*path.parts}
 )
 
 

@@ -75,6 +75,7 @@ SOURCES = options.OptionGroup(
             "search",
             "pass_parameters",
             "call_arguments",
+            "form",
             "explore",
             "plan_margin",
             "rename_tools",

@@ -177,8 +177,10 @@ def optimum_bracket(problem: Problem) -> tuple[float, float]:
 
 def _kept_value(problem: Problem) -> float:
     """Return V* of the start, if it is known with few states; what solved the problem stays, to be asked for others."""
-    most = MAX_KEPT_UNDER_PARTS if problem.dynamics.has_sections else MAX_KEPT_STATES
-    return solve(problem, most, may_bound=False).value(start_state(problem))
+    if not problem.dynamics.has_sections:
+        return solve(problem, MAX_KEPT_STATES, may_bound=False).value(start_state(problem))
+    # What each choice is worth takes more states than the best one.
+    return solve(problem, MAX_KEPT_UNDER_PARTS, may_bound=False).best_choices(start_state(problem)).value
 
 
 def _value(problem: Problem) -> float:

@@ -39,9 +39,10 @@ from resilisim.simulator.exact import Judge, plan_following, reachable, solve
 from resilisim.simulator.exact.plan_following import obey_plan
 from resilisim.simulator.exact.reachable import solve_reachable
 from resilisim.simulator.messages import STOP, WAIT
-from resilisim.simulator.problem import branches, outcome
+from resilisim.simulator.problem import branches, next_state, outcome
 from resilisim.simulator.state import EpisodeState
 from resilisim.tool_library import ToolLibrary
+from resilisim.tool_library.generator import random_library
 
 
 def world(**tools: tuple[list[str], str, str, float]) -> ToolLibrary:
@@ -379,6 +380,24 @@ def roomy() -> tuple[Problem, reachable.ReachableOptimum]:
     """A problem whose states have room, and its optimum."""
     problem = small_problem("much at once", 8)
     return problem, solve_reachable(problem)
+
+
+def test_whatever_tool_has_opened_others_counts_also_one_that_nobody_has_to_call() -> None:
+    library = random_library(Draws("openers", 15), 60, lambda _: None)
+    law = Law(error_kinds=ErrorKinds(1.0, 1.0, 1.0))
+    openers = [tool for tool in build_problem(library, library.names[:1], law).dynamics.rules.openers if tool >= 0]
+    facts = build_problem(library, library.names[:1], law).dynamics.numbers.facts
+    required = next(name for name, fact in zip(library.names, facts, strict=True) if fact.access_share > 0.0)
+    problem = build_problem(library, [required], law, EndRules(7))
+    free = [tool for tool in openers if tool not in problem.closure and not problem.dependencies[tool]]
+    optimum, start = solve_reachable(problem), start_state(problem)
+    assert {*free} - {*optimum.states.stage.tools}, "some are not told apart"
+    values = []
+    for opener in free:
+        state = next_state(problem, start, execution(library.names[opener]), True)
+        values.append(optimum.value(state))
+        assert optimum.action_value(state, execution(required)) <= values[-1] + 1e-12
+    assert values == pytest.approx([values[0]] * len(values), abs=1e-12)
 
 
 def test_what_may_not_be_bounded_is_refused_where_there_is_no_room() -> None:

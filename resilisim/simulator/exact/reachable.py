@@ -66,6 +66,7 @@ from resilisim.simulator.state import (
     STOPPED,
     EpisodeState,
 )
+from resilisim.simulator.tool_status import SUCCEEDED
 from resilisim.tool_library.parameters import changed_parameters
 
 MAX_STATES = 150_000  # of one problem: 10 to 30 seconds
@@ -115,6 +116,12 @@ class Reachable:
         self._places = {name: int(getattr(stage.rules, name)) for name in (*_SECTIONS, "num_parts", "num_hidden")}
         self._full_places = {name: int(getattr(problem.dynamics.rules, name)) for name in _SECTIONS}
         self._num_neutral = int(stage.rules.num_tools) - len(stage.tools)
+        # What others have opened counts as opened by one that is told apart, not required, and that nothing depends on.
+        openers = [tool for tool in problem.dynamics.rules.openers if tool >= 0]
+        needed = {tool for dependent in stage.tools for tool in problem.dependencies[dependent]}
+        spare = [number for number, tool in enumerate(stage.tools) if tool in openers and tool not in needed]
+        self._other_openers = [tool for tool in openers if tool not in stage.tools]
+        self._spare_opener = next((number for number in spare if stage.tools[number] not in problem.closure), -1)
         self._guide = guide
         self._relaxation: Relaxation = _relaxed(problem, stage, informed) if guide is None else guide._relaxation
         self._frames = _make_frames(problem, stage, informed)
@@ -238,6 +245,8 @@ class Reachable:
         tools, num_tools = stage.tools, len(stage.tools) + self._num_neutral
         status = np.zeros(num_tools, dtype=np.int64)
         status[: len(tools)] = [state.status[tool] for tool in tools]
+        if self._spare_opener >= 0 and any(state.status[tool] == SUCCEEDED for tool in self._other_openers):
+            status[self._spare_opener] = SUCCEEDED
         counters = np.array(state.counters, dtype=np.int64)
         if counters[LOOP_SIGNATURE] not in tools:  # of a search, say: another one can always be sent
             counters[LOOP_SIGNATURE], counters[LOOP_COUNT] = NO_LOOP, 0

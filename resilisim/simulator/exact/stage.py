@@ -115,8 +115,12 @@ def told_apart(problem: Problem) -> tuple[int, ...]:
     tools = library.closure(library.names[tool] for tool in sorted(wanted))
     # Openers come last: a validator can be closed, too, and what it depends on. Openers themselves never are.
     if dynamics.rules.at_block >= 0 and any(facts[library.index(name)].access_share > 0.0 for name in tools):
-        openers = undominated(problem, [tool for tool, one in enumerate(facts) if one.is_opener], 1)
-        tools = library.closure([*tools, *(library.names[tool] for tool in openers)])
+        every = [tool for tool, one in enumerate(facts) if one.is_opener]
+        tools = library.closure([*tools, *(library.names[tool] for tool in undominated(problem, every, 1))])
+        # Nobody has to call the others, but somebody may have: one of them stands for all (`Reachable._enter`).
+        others = [library.names[tool] for tool in every if library.names[tool] not in tools]
+        if others:
+            tools = library.closure([*tools, min(others, key=lambda name: len(library.closure([name])))])
     return tuple(library.index(name) for name in tools)
 
 
