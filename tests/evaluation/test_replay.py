@@ -1,9 +1,11 @@
 """One episode of a run, found and played again."""
 
+import asyncio
 import copy
 import dataclasses
 import gc
 import json
+import socket
 import warnings
 
 import pytest
@@ -67,12 +69,15 @@ def test_an_episode_is_found_by_number_or_by_what_it_is(run):
 
 def test_models_are_asked_anew_only_when_told_to(run):
     gc.collect()
+    # Those of earlier tests stay alive, so that only this one's are told.
+    earlier = [thing for thing in gc.get_objects() if isinstance(thing, (asyncio.AbstractEventLoop, socket.socket))]
     with LoopbackServer(following_answer) as server, warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always", ResourceWarning)  # of connections that nobody closed
         record, again = replay(run, "0", endpoint(server))
         gc.collect()
         assert [str(warning.message) for warning in told] == []
         assert len(server.requests) == len(record["agent"]["calls"])
+    del earlier
     assert [step["message"] for step in again["steps"]] == [step["message"] for step in record["steps"]]
 
 
