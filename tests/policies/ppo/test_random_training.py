@@ -63,7 +63,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[int]]:
 
     for module in (training, teaching):
         monkeypatch.setattr(module, "draw_settings", noted)
-        monkeypatch.setattr(module, "IMITATION_UPDATES_OF_A_LIBRARY", 2)
+    monkeypatch.setattr(teaching, "IMITATION_UPDATES_OF_A_LIBRARY", 2)
     return numbers
 
 
