@@ -153,7 +153,7 @@ def random_settings(
             tasks.append(task)
             if len(tasks) == num_tasks:
                 break
-        if len(tasks) == num_tasks or (not selected and len(tasks) >= num_tasks // 2):
+        if len(tasks) == num_tasks or (not selected and len(tasks) >= math.ceil(num_tasks / 2)):
             options = WorkflowOptions(
                 tasks=tasks, library=library, law=law, max_turns=turns, similarity="auto" if is_home else None
             )

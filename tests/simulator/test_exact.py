@@ -72,6 +72,9 @@ def test_with_room_for_few_states_a_search_refuses_and_goes_on_refusing() -> Non
         with pytest.raises(ExactLimitError):
             few.value(start_state(problem))
         assert few.num_states <= 500
+    small = build_problem(library, library.names[-3:], rules=EndRules(12))
+    assert solve(small, 50_000) is solve(small, 50_000)
+    assert solve(small) is not solve(small, 50_000), "who asks for more room is not given what was solved with less"
     assert few.bound(start_state(problem)) >= solve_afresh(problem).value(start_state(problem))
 
 

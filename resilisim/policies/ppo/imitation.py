@@ -11,9 +11,9 @@ from __future__ import annotations
 import functools
 import zlib
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import torch
@@ -38,9 +38,9 @@ from resilisim.policies.ppo.checkpoint import optimizer_state, restore_optimizer
 from resilisim.policies.ppo.network import READ
 from resilisim.policies.ppo.parts import scheduled
 from resilisim.seeding import UNIFORM_BITS, hash_words, uniform_bits
-from resilisim.simulator import Problem, execution
+from resilisim.simulator import Message, Problem, execution
 from resilisim.simulator.exact import solve
-from resilisim.simulator.exact.values import TIE_TOLERANCE, Choices
+from resilisim.simulator.exact.values import TIE_TOLERANCE, Choices, Values
 from resilisim.simulator.problem import is_awaiting_closing, is_done, success_probability
 from resilisim.simulator.state import EpisodeState
 from resilisim.simulator.tool_status import SUCCEEDED
@@ -49,6 +49,7 @@ from resilisim.simulator.tool_status import SUCCEEDED
 CACHED_STATES = 2**16
 CACHED_CHOICES = 2**13  # these are larger: they hold what an agent knows of each tool
 EXECUTING_TYPES = (INVOKE_TOOL, RETRY_TOOL)
+T = TypeVar("T")
 
 # Purposes of the two draws for each environment and step.
 _WHETHER_NOISE = 0
@@ -82,18 +83,7 @@ def tool_values(
     """
     state = EpisodeState(status, counters, (0,) * len(status))
     optimum = solve(problem)
-    of_outsiders: dict[float, float] = {}
-    values = []
-    for tool, name in enumerate(problem.library.names):
-        if optimum.tells_apart(tool) or status[tool] == SUCCEEDED:
-            values.append(optimum.action_value(state, execution(name)))
-            continue
-        # The table does not tell these tools apart, so only the chance of success matters.
-        chance = success_probability(problem, state, tool)
-        if chance not in of_outsiders:
-            of_outsiders[chance] = optimum.action_value(state, execution(name))
-        values.append(of_outsiders[chance])
-    return tuple(values), optimum.value(state)
+    return _of_each_tool(optimum, state, optimum.action_value), optimum.value(state)
 
 
 @functools.lru_cache(maxsize=CACHED_STATES)
@@ -112,17 +102,23 @@ def best_tools(
     value = optimum.value(state)
     if value <= TIE_TOLERANCE:
         return (False,) * len(status), 0.0
-    of_outsiders: dict[float, bool] = {}
-    best = []
+    return _of_each_tool(optimum, state, optimum.is_best), value
+
+
+def _of_each_tool(optimum: Values, state: EpisodeState, ask: Callable[[EpisodeState, Message], T]) -> tuple[T, ...]:
+    """Return what is asked of executing each tool, once for all that only their chance of success tells apart."""
+    problem = optimum.problem
+    of_outsiders: dict[float, T] = {}
+    answers = []
     for tool, name in enumerate(problem.library.names):
-        if optimum.tells_apart(tool) or status[tool] == SUCCEEDED:
-            best.append(optimum.is_best(state, execution(name)))
+        if optimum.tells_apart(tool) or state.status[tool] == SUCCEEDED:
+            answers.append(ask(state, execution(name)))
             continue
         chance = success_probability(problem, state, tool)
         if chance not in of_outsiders:
-            of_outsiders[chance] = optimum.is_best(state, execution(name))
-        best.append(of_outsiders[chance])
-    return tuple(best), value
+            of_outsiders[chance] = ask(state, execution(name))
+        answers.append(of_outsiders[chance])
+    return tuple(answers)
 
 
 def collect_batch(

@@ -371,8 +371,7 @@ def solve(problem: Problem, max_states: int | None = None, may_bound: bool = Tru
 
     Args:
         problem: The problem.
-        max_states: States that may be kept, if it is not solved yet; by default as many as memory allows, or MAX_STATES
-            under a law with parts.
+        max_states: States that may be kept; by default as many as memory allows, or MAX_STATES under a law with parts.
         may_bound: Whether values under a law with parts are bounded where there is no room for more states; else they
             are refused, when it is solved or when they are asked for.
 
@@ -386,17 +385,18 @@ def solve(problem: Problem, max_states: int | None = None, may_bound: bool = Tru
         >>> solve(build_problem(default_library(), ["network_fetcher"])).gap
         0.0
     """
-    optimum = _solved.get(problem)
+    asked = problem, max_states, may_bound  # what was solved with little room would refuse who asks for more
+    optimum = _solved.get(asked)
     if optimum is not None:
-        _solved.move_to_end(problem)
+        _solved.move_to_end(asked)
         return optimum
-    optimum = _solved[problem] = solve_afresh(problem, max_states, may_bound)
+    optimum = _solved[asked] = solve_afresh(problem, max_states, may_bound)
     while len(_solved) > 1 and sum(kept.nbytes for kept in _solved.values()) > CACHE_BYTES:
         _solved.popitem(last=False)
     return optimum
 
 
-_solved: OrderedDict[Problem, Values] = OrderedDict()
+_solved: OrderedDict[tuple[Problem, int | None, bool], Values] = OrderedDict()
 
 
 def solve_afresh(problem: Problem, max_states: int | None = None, may_bound: bool = True) -> Values:
