@@ -76,9 +76,9 @@ class FinetuningConfig(BaseModel):
         alpha: The adapter's scale is alpha / rank.
         learning_rate: Highest learning rate; it rises to it and falls to 0 in a straight line each.
         warmup: Share of the steps in which it rises.
-        batch_size: Conversations, pairs or episodes of one step.
-        micro_batch: How many of them are learned from at once, padded to the longest; episodes of a step are all played
-            side by side.
+        batch_size: Conversations, pairs or episodes of one step, at least: those of one task, which begin alike, stand
+            in one step.
+        micro_batch: How many of them are learned from at once; episodes of a step are all played side by side.
         max_gradient_norm: Longest gradient; longer ones are scaled down.
         checkpoint_every: Steps between two points from which a killed run goes on.
         evaluate_every: Steps between two evaluations on validation tasks; 0 for one at the end only.

@@ -403,8 +403,8 @@ def test_the_adapter_that_ships_is_the_one_of_its_card_and_lies_on_the_model_tha
 
 @pytest.mark.long
 def test_the_real_model_learns_and_plays(tmp_path):
-    """Two conversations; then the adapter plays an episode by its own validation, and thinks as transformers does."""
-    settings = ["prompts=optimal,flawed:tool_misuse", "train_tasks=1", "batch_size=1", "validation_tasks=1", "warmup=0"]
+    """Two tasks; then the adapter plays an episode by its own validation, and thinks as transformers does."""
+    settings = ["prompts=optimal,flawed:tool_misuse", "train_tasks=2", "batch_size=1", "validation_tasks=1", "warmup=0"]
     told = []
     reached = train(load_config(settings=settings), tmp_path / "run", told.append)
     assert (reached.step, reached.evaluated_at) == (2, 2)
