@@ -15,7 +15,7 @@ from typing import Any, Final
 from resilisim.chat import ChatMessage, ChatModel, ChatRequest, ContextOverflowError
 from resilisim.errors import InvalidInputError
 from resilisim.evaluation.episode.record import EpisodeRecord
-from resilisim.evaluation.run.store import read_manifest, read_own_records
+from resilisim.evaluation.run.store import read_manifest, read_own_records, refuse_explored
 from resilisim.policies.llm.reply_reading import visible
 from resilisim.policies.llm.templates import NO_EXAMPLES, PromptTexts, load_prompts, packaged_prompts
 from resilisim.provenance import without_surrogates
@@ -195,7 +195,7 @@ async def judge_run(
         told: Called after each answer.
 
     Raises:
-        InvalidInputError: The run was played in no world, or a task is not there any more.
+        InvalidInputError: The run was played in no world, or was explored, or a task is not there any more.
         InfrastructureError: The endpoint is down.
         StoreError: It is not a folder of results.
 
@@ -210,6 +210,7 @@ async def judge_run(
         resilisim.errors.InvalidInputError: ... was played in no world: expected a run whose episodes end with answers
     """
     manifest = read_manifest(directory)
+    refuse_explored(directory, manifest["arguments"], "agreement is counted over episodes that are all alike")
     name = manifest["arguments"].get("environment", {}).get("world")
     if name is None:
         raise InvalidInputError(f"{directory} was played in no world: expected a run whose episodes end with answers")

@@ -19,7 +19,7 @@ from resilisim.evaluation.run.contestants import ModelSettings
 from resilisim.evaluation.run.limits import RunLimits
 from resilisim.evaluation.run.plan import RunPlan, library_of_run
 from resilisim.evaluation.run.player import Players
-from resilisim.evaluation.run.store import read_manifest, read_records
+from resilisim.evaluation.run.store import read_manifest, read_records, refuse_explored
 from resilisim.evaluation.run_results import EvaluationResult, play_plan
 from resilisim.policies.registry import with_changed
 from resilisim.provenance import content_hash
@@ -205,6 +205,7 @@ def _limited(
     """Return whose episodes are meant, all of them with outcome and limit, and those to be played again."""
     if "policy_names" not in arguments or "again" in arguments:
         raise InvalidInputError(f"{directory}: expected a run of `evaluate`")
+    refuse_explored(directory, arguments, "episodes are played again one by one, on their draws")
     names = list(arguments["policy_names"])
     for name in (policy, solved_by):
         if name is not None and name not in names:

@@ -32,6 +32,7 @@ from resilisim.evaluation.run.store import (
     read_failures,
     read_manifest,
     read_own_records,
+    refuse_explored,
 )
 from resilisim.evaluation.submitted_episode import (
     CLAIMS,
@@ -144,10 +145,11 @@ def define_set(directory: Path | str, name: str, *, private: bool = False) -> Pu
 
     Raises:
         StoreError: It is not a folder of results.
-        InvalidInputError: Tasks of the run have not been played, or its draws have no salt.
+        InvalidInputError: Tasks of the run have not been played, its draws have no salt, or it was explored.
     """
     manifest = read_manifest(directory)
     arguments = manifest["arguments"]
+    refuse_explored(directory, arguments, "a set is of episodes, each with draws of its own")
     environment = EnvironmentSettings(**arguments["environment"]).to_mapping()
     count = arguments["tasks"]["count"]
     per_task = max(arguments["num_episodes"] // count, 1)
@@ -355,6 +357,9 @@ def _tasks_of(published: PublishedSet, tasks: Sequence[Task] | None, library: To
 
 def _refused_arguments(arguments: Mapping[str, Any], published: PublishedSet, salt: str) -> Iterator[Refusal]:
     """Yield where what a run was asked for is not what a set fixes."""
+    if arguments.get("explored"):
+        yield Refusal("run", "it was explored, expected episodes that were played on the draws of the set")
+        return
     try:
         settings = EnvironmentSettings().with_options(**arguments["environment"])
     except InvalidInputError as error:

@@ -19,7 +19,7 @@ from typing_extensions import TypedDict  # pydantic cannot read that of `typing`
 
 from resilisim.errors import InvalidInputError, StoreError, count_of, unknown_name
 from resilisim.evaluation.run.plan import library_of_run
-from resilisim.evaluation.run.store import EPISODES_NAME, read_manifest, read_records
+from resilisim.evaluation.run.store import EPISODES_NAME, read_manifest, read_records, refuse_explored
 from resilisim.injection.call import GONE, Outcome
 from resilisim.injection.folder import CALLS_NAME, UNKNOWN_END
 from resilisim.injection.law_signs import FittedCalls, errors_differ, signs_of_order, what_order_hides
@@ -209,6 +209,7 @@ class _Reading:
             self._read_calls(lines, {} if manifest is None else manifest["arguments"])
         elif (folder / EPISODES_NAME).is_file():
             arguments = read_manifest(folder)["arguments"]
+            refuse_explored(folder, arguments, "a law is fitted to calls that were drawn")
             self._depend(library_of_run(arguments, self._library, folder))
             for record in read_records(folder):
                 self._take(_of_episode(record["steps"]), True)

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from resilisim.errors import InvalidInputError
+from resilisim.evaluation.run.store import refuse_explored
 from resilisim.evaluation.table.episodes import EpisodeTable
 from resilisim.evaluation.table.facts import RunFacts, read_facts
 from resilisim.simulator.end_rules import EndRules
@@ -59,10 +60,11 @@ def real_api_tables(directory: Path | str) -> str:
     """Return tables 5, 14, 15 and 16 of a run on apis-v1 as Markdown, the published figures beside, marked.
 
     Raises:
-        InvalidInputError: The run has other tasks, or no episode is finished.
+        InvalidInputError: The run has other tasks, or was explored, or no episode is finished.
         StoreError: It is not a folder of results.
     """
     facts = read_facts(directory)
+    refuse_explored(directory, facts.manifest["arguments"], "the paper counts episodes")
     foreign = {tool for task in facts.table.tasks for tool in task.required_tools} - set(api_library().names)
     if foreign or not facts.table.num_episodes:
         what = f"has tasks with the tool {min(foreign)!r}" if foreign else "has no finished episode"
@@ -129,7 +131,7 @@ def _error_table(facts: RunFacts) -> Table:
         "Table 16. Types of error",
         ["Error", "count", "% of failures", f"count {PUBLISHED_MARK}", f"% {PUBLISHED_MARK}"],
         rows,
-        notes=[f"{executions} calls of APIs, {rate} of them succeeded ({PUBLISHED_MARK} 948 calls, 52.7%).", ""],
+        notes=[f"{executions:,.0f} calls of APIs, {rate} of them succeeded ({PUBLISHED_MARK} 948 calls, 52.7%).", ""],
     )
 
 

@@ -24,7 +24,7 @@ from resilisim.reporting.charts.rows import Part, bar_chart
 from resilisim.reporting.groups import BY_MODEL_SIZE, LEVEL_NAMES, PromptPools, published_beside
 from resilisim.reporting.page import Block, Fold, Section, beside_a_chart, name_cell, plain, say, shares_text
 from resilisim.statistics import Estimate
-from resilisim.tables.numbers import NO_NUMBER
+from resilisim.tables.numbers import NO_NUMBER, counted_text
 from resilisim.tables.table import Column, Table
 
 MOST_OPEN_ROWS = 8  # of a table that is not folded away
@@ -162,12 +162,16 @@ def _giving_up_table(agents: Sequence[AgentSums]) -> Table:
             ("calls by", lambda sums: ", ".join(sorted(sums.protocols))),
             ("first to give up in failed episodes", lambda sums: shares_text(sums.first_failures) or None),
             ("what ended the agent", lambda sums: shares_text(sums.endings) or None),
-            ("failed", lambda sums: f"{sums.num_episodes - sums.num_right:,} of {sums.num_episodes:,}"),
+            ("failed", lambda sums: _of_all(sums, sums.num_episodes - sums.num_right)),
             *(of_models if _asking(agents) else []),
         ],
         text_columns=5,
         notes=[say("giving_up", nobody=NOBODY), say("no_intervals_totals")],
     )
+
+
+def _of_all(sums: AgentSums, episodes: float) -> str:
+    return f"{counted_text(episodes)} of {counted_text(sums.num_episodes)}"
 
 
 def _stored_table(agents: Sequence[AgentSums]) -> Table | None:
@@ -192,7 +196,7 @@ def _stored_table(agents: Sequence[AgentSums]) -> Table | None:
             ("prompt tokens", lambda sums: sums.total("prompt_tokens") / sums.num_episodes, ",.0f"),
             ("saved", lambda sums: sums.tokens_saved / sums.num_episodes, ",.0f"),
             ("share saved", share, ".0%"),
-            ("full success", lambda sums: f"{sums.num_right:,} of {sums.num_episodes:,}"),
+            ("full success", lambda sums: _of_all(sums, sums.num_right)),
         ],
         text_columns=2,
         notes=[
@@ -210,9 +214,9 @@ def _replans_table(agents: Sequence[AgentSums]) -> Table | None:
     for sums in agents:
         numbers = sorted(sums.replans["all"])
         for place, number in enumerate(numbers if any(numbers) else ()):
-            counts = [sums.replans[which][number] for which in ("all", "finished", "right")]
+            counts = [sums.replans[which].get(number, 0) for which in ("all", "finished", "right")]
             names = ("", "") if place else (sums.policy, sums.prompt_type)
-            rows.append([*names, str(number), *counts, f"{counts[2] / counts[0]:.0%}"])
+            rows.append([*names, str(number), *map(counted_text, counts), f"{counts[2] / counts[0]:.0%}"])
     if not rows:
         return None
     return Table(

@@ -20,7 +20,7 @@ from resilisim.reporting.charts.rows import Part, bar_chart
 from resilisim.reporting.groups import PromptPools
 from resilisim.reporting.page import Block, Fold, Section, beside_a_chart, on_one_line, plain, say
 from resilisim.statistics.estimates import FloatArray
-from resilisim.tables.numbers import NO_NUMBER, percent
+from resilisim.tables.numbers import NO_NUMBER, counted_text, percent
 from resilisim.tables.table import Cell, CellLike, Table
 
 MOST_POLICIES = 6  # with columns of their own in a table of losses
@@ -219,11 +219,6 @@ def totals_table(pools: PromptPools, dimension: str) -> Table | None:
         text_columns=2,
         notes=[say("no_intervals_sums"), say("regret_adds_up")],
     )
-
-
-def counted_text(number: float) -> str:
-    """Return a number of things, of agents that were explored an expected one."""
-    return f"{number:,.0f}" if float(number).is_integer() else f"{number:,.1f}"
 
 
 def _episodes_of(pools: PromptPools) -> Mapping[str, float]:

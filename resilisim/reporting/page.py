@@ -176,7 +176,7 @@ def on_one_line(text: str, most: int) -> str:
     return line if len(line) <= most else line[: most - 1] + "…"
 
 
-def shares_text(counts: Mapping[str, int]) -> str:
+def shares_text(counts: Mapping[str, float]) -> str:
     """Return counts as shares, the largest first ("turns 60%, loop 40%")."""
     total = sum(counts.values())
     ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))

@@ -11,7 +11,14 @@ from typing import Any
 import numpy as np
 
 from resilisim.errors import InvalidInputError, check_number, count_of
-from resilisim.statistics.comparison import INDEPENDENT, PAIRED, PAIRED_LUCK_ADJUSTED, Comparison, Pairs
+from resilisim.statistics.comparison import (
+    INDEPENDENT,
+    NO_LUCK_LEFT,
+    PAIRED,
+    PAIRED_LUCK_ADJUSTED,
+    Comparison,
+    Pairs,
+)
 from resilisim.statistics.estimates import ROUNDING, FloatArray, finite_or_none, t_quantile
 from resilisim.statistics.luck_adjustment import fit_beta, moments_of
 
@@ -85,9 +92,11 @@ def variance_parts(comparison: Comparison) -> dict[str, VarianceParts]:
 def independent_luck_episodes(comparison: Comparison) -> float:
     """Estimate how many pairs on independent luck, with as many seeds per task, would give as short an interval.
 
-    As short as the best method's; NaN where it cannot be told.
+    As short as the best method's; NaN where it cannot be told, or where both were explored.
     """
     best, pairs = comparison.best, comparison.pairs
+    if pairs.is_exact:
+        return math.nan
     if not (best.standard_error > 0.0 and comparison.differences[PAIRED].standard_error > 0.0):
         return math.nan  # the interval does not come from the standard error then
     num_seeds = len(pairs) / pairs.num_tasks
@@ -208,12 +217,14 @@ def plan_sample(
         seeds: Numbers of seeds per task to plan for.
 
     Raises:
-        InvalidInputError: A number is out of range, or the pilot has fewer than two tasks.
+        InvalidInputError: A number is out of range, the pilot has fewer than two tasks, or both policies were explored.
     """
     for name, value in (("difference", difference), ("power", power), ("level", level)):
         check_number(name, value, above=0.0, below=1.0)
     if power <= level:
         raise InvalidInputError(f"power is {power:g}: expected more than the level, {level:g}")
+    if pilot.pairs.is_exact:
+        raise InvalidInputError(f"{NO_LUCK_LEFT}, and no number of episodes would make it surer; explore more tasks")
     if pilot.pairs.num_tasks < 2:
         raise InvalidInputError("the pilot has one task: expected at least two, of which variances can be told")
     parts = variance_parts(pilot)

@@ -55,3 +55,8 @@ def figure(value: Any, digits: int = 4) -> str:
     if isinstance(value, float):
         return f"{value:.{digits}f}".replace("-", "−")
     return f"{value:,}".replace("-", "−") if isinstance(value, int) else str(value)
+
+
+def counted_text(number: float) -> str:
+    """Return a number of things, of agents that were explored an expected one."""
+    return f"{number:,.0f}" if float(number).is_integer() else f"{number:,.1f}"

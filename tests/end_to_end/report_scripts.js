@@ -23,6 +23,10 @@ const second = seen();
 pick("viewer-order", "unlucky");
 return { first, filtered, searched, nothing, ordered, second, unlucky: seen() };
 
+//// counts
+READY
+return text(".viewer-counts");
+
 //// episode
 READY
 const heading = () => text(".viewer-heading");

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from resilisim import explore
 from resilisim.evaluation import evaluate
 from resilisim.evaluation.episode.texts import opened as texts_opened
 from resilisim.evaluation.episode.texts import prompt_of, replies_of, stored
@@ -72,6 +73,15 @@ def script_of(name, **values):
 def by_rank(folder):
     """Return the records of a run in the order in which the viewer lists them."""
     return sorted(read_records(folder), key=lambda one: (one["outcome"], -round(one["regret"], 9), one["index"]))
+
+
+def test_branches_of_an_explored_agent_are_summed_by_their_weight(look, tmp_path):
+    folder = tmp_path / "explored"
+    row = explore("plan-follower", sample_tasks(benchmark_tasks(), 1), "optimal", out=folder, max_turns=4).rows[0]
+    assert row.is_exact
+    write_report(folder)
+    counts = f"{row.plays} branches, {100 * row.estimate:.1f}% by their weight full successes"
+    assert look(folder, "counts") == counts
 
 
 def test_the_list_is_searched_filtered_and_ordered(run_folder, look):

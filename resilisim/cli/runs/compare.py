@@ -93,8 +93,9 @@ def _headline(result: RunComparison) -> str:
     partners = "" if pooled.num_without_partner == (0, 0) else f"; {without} have no counterpart and do not count"
     noun = "pair" if pooled.episodes == 1 else "pairs"
     tasks = "task" if pooled.pairs.num_tasks == 1 else "tasks"
+    what = "explored rates" if pooled.pairs.is_exact else "episodes on common draws"
     return (
-        f"{pooled.episodes:,} {noun} of episodes on common draws, {pooled.pairs.num_tasks:,} {tasks}{partners}. "
+        f"{pooled.episodes:,} {noun} of {what}, {pooled.pairs.num_tasks:,} {tasks}{partners}. "
         "Differences A - B in points, with 95% intervals."
     )
 

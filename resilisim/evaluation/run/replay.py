@@ -297,17 +297,26 @@ def replay_episode(
     rerun = Rerun.of(directory, episode, find_task, library, models, prices)
     recorded = finished(episode)
     branch = None if recorded is None or "branch" not in recorded or force else Branch.of_texts(recorded["branch"])
-    dice = 1 if recorded is None else recorded.get("dice", 1)
     draws = rerun.forced(force) if force else branch
     journal: Journal | None = None
     if isinstance(rerun.policy, LlmPolicy):
         if recorded is not None and models is None and "agent" in recorded:
             again = play_again(rerun.env.twin(draws), recorded, rerun.task, rerun.policy)
-            return on_branch(again, branch, dice)
+            return _as_branch(again, recorded, branch)
         if recorded is None:
             identity = canonical_json(rerun.policy.models.identities())
             journal = EpisodeJournal(JournalFolder(directory).kept(episode["index"]), identity)
-    return on_branch(rerun.play(draws, journal), branch, dice)
+    return _as_branch(rerun.play(draws, journal), recorded, branch)
+
+
+def _as_branch(again: EpisodeRecord, recorded: EpisodeRecord | None, branch: Branch | None) -> EpisodeRecord:
+    """Write into a record what makes it that of a branch; what it left unplayed, the exploration alone knows."""
+    if recorded is None or branch is None:
+        return again
+    again = on_branch(again, branch, recorded.get("dice", 1))
+    if "unplayed" in recorded:
+        again["unplayed"] = recorded["unplayed"]
+    return again
 
 
 def recorded_models(record: EpisodeRecord) -> RoleModels | None:

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from resilisim.chat import ChatReply, ChatRequest
 from resilisim.chat.middleware import request_key
-from resilisim.errors import StoreError
+from resilisim.errors import InvalidInputError, StoreError
 from resilisim.evaluation.episode.record import (
     EpisodeRecord,
     FailureRecord,
@@ -201,6 +201,24 @@ def num_planned(arguments: Mapping[str, Any], num_there: int) -> int:
         num_there: How many there are, which is the answer where nothing else is known.
     """
     return num_there if arguments.get("explored") else int(arguments.get("num_episodes", num_there))
+
+
+def refuse_explored(directory: Path | str, arguments: Mapping[str, Any], why: str) -> None:
+    """Refuse a run that was explored where its branches, of unequal weight, would be taken for a sample.
+
+    Args:
+        directory: Its folder.
+        arguments: Those of its manifest.
+        why: What needs a sample, in a few words.
+
+    Raises:
+        InvalidInputError: It was explored.
+    """
+    if arguments.get("explored"):
+        raise InvalidInputError(
+            f"{directory} was explored, and its episodes are branches of unequal weight: {why}; expected a run of "
+            "`resilisim evaluate`"
+        )
 
 
 def num_lines(directory: Path | str) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -50,61 +49,63 @@ def mixture_note(sampling: Mapping[str, str]) -> str | None:
 
 @dataclass(slots=True)
 class AgentSums:
-    """Sums over the episodes of one LLM agent under one prompt type."""
+    """Sums over the episodes of one LLM agent under one prompt type.
+
+    Branches of an agent that was explored count by their weight, as in all other tables: so of each task they are one
+    episode, or as much of it as was played, and what an episode took is what it takes on average.
+    """
 
     policy: str
     prompt_type: str
-    num_episodes: int = 0
-    num_right: int = 0  # episodes that were a full success
-    protocols: Counter[str] = field(default_factory=Counter)  # episodes by how the model called tools
+    num_episodes: float = 0
+    num_right: float = 0  # episodes that were a full success
+    protocols: dict[str, float] = field(default_factory=dict)  # episodes by how the model called tools
     components: dict[str, dict[str, float]] = field(default_factory=dict)  # component -> sums of `SUM_FIELDS`
     has_estimates: bool = False  # whether some tokens were estimated, because an endpoint did not count
     cost: float | None = 0.0  # US dollars; None once the price of a model was not known
     # Failed episodes by the first component to give up, or by the limit that was hit before any did: a cap of the
     # agent, or what ended the episode (turns, loop, consecutive_failures)
-    first_failures: Counter[str] = field(default_factory=Counter)
-    endings: Counter[str] = field(default_factory=Counter)  # episodes by what ended the agent
-    malformed_replies: int = 0  # replies that could not be read
+    first_failures: dict[str, float] = field(default_factory=dict)
+    endings: dict[str, float] = field(default_factory=dict)  # episodes by what ended the agent
+    malformed_replies: float = 0  # replies that could not be read
     thresholds: Mapping[str, Any] = field(default_factory=dict)  # options by which outputs are stored, if any are
-    offloads: int = 0  # outputs of tools that were stored instead of shown
-    tokens_saved: int = 0  # tokens of prompts that this has saved
+    offloads: float = 0  # outputs of tools that were stored instead of shown
+    tokens_saved: float = 0  # tokens of prompts that this has saved
     sampling: str = ""  # how replies were sampled (`sampling_of`), in the first episode that asked
-    cut_replies: int = 0  # replies that were cut off at their limit of tokens
+    cut_replies: float = 0  # replies that were cut off at their limit of tokens
     # Episodes by number of replans: all, those that the agent ended with an answer, those that were right
-    replans: dict[str, Counter[int]] = field(
-        default_factory=lambda: {"all": Counter(), "finished": Counter(), "right": Counter()}
-    )
+    replans: dict[str, dict[int, float]] = field(default_factory=lambda: {"all": {}, "finished": {}, "right": {}})
 
     def add(self, record: EpisodeRecord) -> None:
         """Add one episode, which must have an agent's part."""
-        agent = record["agent"]
+        agent, weight = record["agent"], record.get("weight", 1)
         is_right = record["outcome"] == 1
-        self.num_episodes += 1
-        self.num_right += is_right
-        self.protocols[agent["protocol"]] += 1
+        self.num_episodes += weight
+        self.num_right += weight * is_right
+        _count(self.protocols, agent["protocol"], weight)
         usages: Mapping[str, Mapping[str, Any]] = agent["components"]
         for role, usage in usages.items():
             sums = self.components.setdefault(role, dict.fromkeys(SUM_FIELDS, 0))
             for name in SUM_FIELDS:
-                sums[name] += usage[name]
+                sums[name] += weight * usage[name]
             self.has_estimates |= usage["is_estimate"]
-            self.cost = None if self.cost is None or usage["cost"] is None else self.cost + usage["cost"]
+            self.cost = None if self.cost is None or usage["cost"] is None else self.cost + weight * usage["cost"]
         if not is_right:
-            self.first_failures[_blamed(record)] += 1
-        self.endings[agent["ended_by"]] += 1
+            _count(self.first_failures, _blamed(record), weight)
+        _count(self.endings, agent["ended_by"], weight)
         self.sampling = self.sampling or sampling_of(agent)
-        self.malformed_replies += sum(event["kind"] == "malformed_reply" for event in agent["events"])
+        self.malformed_replies += weight * sum(event["kind"] == "malformed_reply" for event in agent["events"])
         options = agent.get("options", {})
         self.thresholds = self.thresholds or {name: options[name] for name in THRESHOLDS if name in options}
-        self.offloads += agent["counters"].get("offloads", 0)
-        self.tokens_saved += agent["counters"].get("tokens_saved", 0)
-        self.cut_replies += agent["counters"].get("cut_replies", 0)
+        self.offloads += weight * agent["counters"].get("offloads", 0)
+        self.tokens_saved += weight * agent["counters"].get("tokens_saved", 0)
+        self.cut_replies += weight * agent["counters"].get("cut_replies", 0)
         replans = agent["counters"].get("replans", 0)
-        self.replans["all"][replans] += 1
+        _count(self.replans["all"], replans, weight)
         if agent["ended_by"] == "answer":
-            self.replans["finished"][replans] += 1
+            _count(self.replans["finished"], replans, weight)
         if is_right:
-            self.replans["right"][replans] += 1
+            _count(self.replans["right"], replans, weight)
 
     def total(self, name: str) -> float:
         """Return a sum over all components."""
@@ -134,6 +135,10 @@ class AgentSums:
             **{name: dict(value) if isinstance(value, Mapping) else value for name, value in fields.items()},
             "replans": replans,
         }
+
+
+def _count(counts: dict[Any, float], name: str | int, weight: float) -> None:
+    counts[name] = counts.get(name, 0) + weight
 
 
 def _blamed(record: EpisodeRecord) -> str:

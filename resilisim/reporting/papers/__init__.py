@@ -14,7 +14,7 @@ from typing import Final
 from resilisim.errors import InvalidInputError
 from resilisim.evaluation.episode.record import EpisodeRecord
 from resilisim.evaluation.extraction_judge import ExtractionJudge
-from resilisim.evaluation.run.store import read_manifest
+from resilisim.evaluation.run.store import read_manifest, refuse_explored
 from resilisim.evaluation.table.comparing import refuse_incomparable
 from resilisim.evaluation.table.facts import read_facts
 from resilisim.reporting.page import packaged_file
@@ -48,7 +48,8 @@ def paper_tables(directories: Sequence[Path | str]) -> list[PaperTable]:
         directories: Folders of runs in one world: of several agents or models, or of parts of the questions.
 
     Raises:
-        InvalidInputError: The runs are of another world, of several, or hold an episode twice; or no episode is there.
+        InvalidInputError: The runs are of another world, of several, or hold an episode twice; one was explored; or no
+            episode is there.
         StoreError: One is not a folder of results.
 
     Example:
@@ -62,6 +63,8 @@ def paper_tables(directories: Sequence[Path | str]) -> list[PaperTable]:
     """
     names = [str(directory) for directory in directories]
     manifests = [read_manifest(name) for name in names]
+    for name, manifest in zip(names, manifests, strict=True):
+        refuse_explored(name, manifest["arguments"], "the papers count episodes")
     worlds = {manifest["arguments"].get("environment", {}).get("world") for manifest in manifests}
     world = str(next(iter(worlds), None))
     paper = PAPER_OF_WORLD.get(world.partition(":")[0])

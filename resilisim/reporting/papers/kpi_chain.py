@@ -101,7 +101,7 @@ def _failures(answers: Answers, agents: Agents, figures: Sequence[Sequence[Any]]
     rows = []
     for player, column, sums in agents:
         total = sum(sums.first_failures.values())
-        shares = [sums.first_failures[name] / total if total else None for name in order]
+        shares = [sums.first_failures.get(name, 0) / total if total else None for name in order]
         rows.append(PaperRow((*answers.names(player), column), (total, *shares)))
     rows += _ranges(answers, figures, ("failed", *order))
     return PaperTable(
@@ -131,8 +131,8 @@ def _recoveries(answers: Answers, agents: Agents, figures: Sequence[Sequence[Any
     rows = []
     for player, column, sums in agents:
         right, total = sums.replans["right"], sums.num_episodes
-        single = [right[number] / total for number in range(MOST_REPLANS + 1)]
-        recovered = sums.num_right - right[0]
+        single = [right.get(number, 0) / total for number in range(MOST_REPLANS + 1)]
+        recovered = sums.num_right - right.get(0, 0)
         more = recovered / total - sum(single[1:])
         share = recovered / sums.num_right if sums.num_right else None
         values = (*single, max(more, 0.0), sum(single[1:]), recovered / total, share)

@@ -57,7 +57,8 @@ function grouped(number) {
 }
 
 function counted(number, noun) {
-  return `${grouped(number)} ${noun}${number === 1 ? "" : "s"}`;
+  const ending = noun.endsWith("ch") ? "es" : "s";
+  return `${grouped(number)} ${noun}${number === 1 ? "" : ending}`;
 }
 
 // Shares come in millionths. A share that is not there (null) is a dash.

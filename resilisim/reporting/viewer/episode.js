@@ -55,6 +55,7 @@ function facts(episode) {
     episode.model === null ? null : ["model", isolated(episode.model)],
     flaw === null ? null : ["flaw of the plan", `${words(flaw.type)}, ${flaw.severity} (${words(flaw.method)})`],
     ["seed", episode.seed],
+    episode.weight === null ? null : ["probability of this branch", `${Number((100 * episode.weight).toPrecision(3))}%`],
     ["ended by", words(episode.ending)],
   ];
   return definitions(entries, "keys");

@@ -156,9 +156,13 @@ class EpisodeList {
     this.body.replaceChildren(...rows.slice(first, first + PAGE_ROWS).map((row) => listRow(episodes.episode(row), this)));
     const all = rows.length === episodes.count;
     const fullSuccess = episodes.tables.levels.indexOf("full_success");
-    const successes = rows.filter((row) => episodes.columns.level[row] === fullSuccess).length;
-    const share = rows.length ? `, ${((100 * successes) / rows.length).toFixed(1)}% of them full successes` : "";
-    const found = counted(episodes.count, "episode");
+    const { level, weight } = episodes.columns;
+    const isExplored = weight.some((each) => each !== null); // then episodes are branches, of unequal weight
+    const total = (some) => some.reduce((sum, row) => sum + (weight[row] ?? 1), 0);
+    const successes = total(rows.filter((row) => level[row] === fullSuccess));
+    const whose = isExplored ? "by their weight" : "of them";
+    const share = rows.length ? `, ${((100 * successes) / total(rows)).toFixed(1)}% ${whose} full successes` : "";
+    const found = counted(episodes.count, isExplored ? "branch" : "episode");
     const which = all ? found : `${grouped(rows.length)} of ${found}`;
     this.counts.textContent = rows.length ? which + share : "No episode is like that.";
     this.reset.hidden = this.state.query === "" && Object.values(this.state.chosen).every((value) => value === "");

@@ -55,6 +55,7 @@ class Episodes {
       luck: at("luck"),
       turns: at("turns"),
       cause: at("cause") < 0 ? null : tables.causes[at("cause")],
+      weight: at("weight"),
     };
   }
 

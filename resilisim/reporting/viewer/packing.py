@@ -28,7 +28,7 @@ from resilisim.evaluation.episode.texts import newly_told, opened_if_whole, prom
 from resilisim.evaluation.run.contestants import split_name
 from resilisim.tables.html import printable
 
-PACK_FORMAT: Final = "resilisim-viewer-2"
+PACK_FORMAT: Final = "resilisim-viewer-3"
 DESCRIPTION_LENGTH = 1_500
 LONGEST_NAME = 100
 MOST_NAMES = 5_000  # after so many no further name that an agent made up is kept
@@ -66,6 +66,7 @@ COLUMNS: Final = (
     "luck",
     "turns",
     "cause",
+    "weight",  # of a branch of an agent that was explored, else null
 )
 
 Kept = TypeVar("Kept")
@@ -189,7 +190,7 @@ def packed(data: bytes) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _PackedEpisode:
-    row: list[int | None]
+    row: list[float | None]
     causes: tuple[int, ...]
     tools: tuple[int, ...]
     steps: bytes
@@ -329,7 +330,7 @@ class Packer:
         names = (short(policy), short(agent), None if model is None else short(model))
         required = [tables["tools"].name(tool) for tool in record["required_tools"]]
         task = (short(instance_id), tables["types"].name(record["task_type"]), required)
-        row = [
+        row: list[float | None] = [
             record["index"],
             tables["policies"].entry(policy, (*names, record["privileged"])),
             tables["prompts"].name(record["prompt_type"]),
@@ -343,6 +344,7 @@ class Packer:
             _millionths(record["luck"]),
             len(record["steps"]),
             tables["causes"].name(costliest),
+            record.get("weight"),
         ]
         return _PackedEpisode(
             row,
