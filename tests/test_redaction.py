@@ -30,6 +30,7 @@ from resilisim.redaction import (
 from resilisim.reporting import write_report
 from resilisim.run_folder import JsonLinesWriter, run_manifest
 from resilisim.terminal import SafeConsole, plain
+from tests.guards import WAITING_SECONDS
 
 STEERING = ("\x1b[2J", "\r", "\x07", "\x9b31m", "\u202e", "\u2066", "\u2028", "\x00", "\U000e0041")
 
@@ -217,7 +218,9 @@ def test_a_key_of_an_agent_stands_nowhere(tmp_path, capfd):
 def test_a_bug_is_told_without_steering():
     boo = "def boo(**_): raise RuntimeError('\\x1b[2J boo')"
     code = f"from resilisim.cli import main\n{boo}\nmain.app = boo\nmain.main([])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=WAITING_SECONDS
+    )
     assert done.returncode == 1
     assert "\\x1b[2J boo" in done.stderr
     assert "\x1b" not in done.stderr

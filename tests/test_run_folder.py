@@ -26,6 +26,7 @@ from resilisim.run_folder import (
     refuse_other_arguments,
     run_manifest,
 )
+from tests.guards import WAITING_SECONDS
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -168,7 +169,7 @@ def test_a_pipe_whose_reader_has_gone_ends_the_writer(tmp_path):
         "        writer.write({'number': number})\n"
     )
     shell = f'{sys.executable} -c "{code}" 2>{tmp_path / "errors"} | head -n 2'
-    done = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, timeout=WAITING_SECONDS, check=False)
     assert done.stdout.splitlines() == ['{"number":0}', '{"number":1}']
 
 

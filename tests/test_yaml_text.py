@@ -9,6 +9,7 @@ from resilisim.errors import InvalidInputError
 from resilisim.policies.ppo.config import load_config
 from resilisim.simulator import load_law
 from resilisim.yaml_text import MAX_VALUES, read_yaml
+from tests.guards import WAITING_SECONDS
 
 
 def laughs(levels, width=10):
@@ -87,7 +88,9 @@ def test_laws_and_settings_that_unfold_end_at_once(levels, tmp_path):
         f"import sys; sys.argv = ['resilisim', 'law', 'check', {str(file)!r}]\n"
         "from resilisim.cli.main import main; main()"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=WAITING_SECONDS
+    )
     assert done.returncode == 2, done.stderr
     assert "unfolds into more than" in done.stderr
     assert done.stderr.count("\n") == 1

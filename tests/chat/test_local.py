@@ -27,6 +27,7 @@ from resilisim.chat.local.gguf import fingerprint, gguf_facts
 from resilisim.chat.middleware import ChatModelSettings
 from resilisim.chat.models import model_identity
 from resilisim.errors import InvalidInputError, MissingExtraError
+from tests.guards import WAITING_SECONDS
 
 # One thread: two spin while they wait for a core that another test process has.
 SMALL = ChatModelSettings(local_threads=1, local_context=512, max_concurrency=2)
@@ -124,7 +125,7 @@ def test_nothing_is_printed(tmp_path):
         "import asyncio, sys\n"
         "from resilisim.chat import ChatMessage, ChatRequest, ContextOverflowError, make_chat_model\n"
         "from resilisim.chat.middleware import ChatModelSettings\n"
-        "model = make_chat_model('local', ChatModelSettings(local_context=256))\n"
+        "model = make_chat_model('local', ChatModelSettings(local_context=256, local_threads=1))\n"
         "heavy = {'torch', 'transformers', 'xllamacpp', 'openai', 'sentence_transformers'}\n"
         "assert not heavy & set(sys.modules), heavy & set(sys.modules)\n"
         "for text in ('Hi.', 'word ' * 300):\n"
@@ -134,7 +135,7 @@ def test_nothing_is_printed(tmp_path):
         "    except ContextOverflowError:\n"
         "        pass\n"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=WAITING_SECONDS)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 

@@ -118,7 +118,7 @@ def test_what_the_model_said_is_what_it_learns_and_as_likely_as_when_it_said_it(
 def test_an_episode_reads_as_the_template_writes_it(tiny_base):
     encoder = Encoder(tiny_base)
     sampler = Sampler(with_weights(tiny_base)._model, encoder, OWN)
-    (episode, *_) = sampler.play(sampler.openings(drawn_tasks(OWN, "train", 1))[:2], 0)
+    (episode,) = sampler.play(sampler.openings(drawn_tasks(OWN, "train", 1))[:1], 0)
     text = encoder._tokenizer.decode(episode.tokens.tolist(), skip_special_tokens=False)
     turns = text.split("<|im_start|>")[1:]
     assert [turn.partition("\n")[0] for turn in turns] == ["user", "assistant"] * len(episode.values)

@@ -29,6 +29,7 @@ from resilisim.injection.law_fit import fit_law
 from resilisim.reporting import write_report
 from resilisim.reporting.losses import broken_episodes
 from resilisim.run_folder import JsonLinesWriter
+from tests.guards import WAITING_SECONDS
 
 
 def add(a: int, b: int = 1) -> int:
@@ -333,7 +334,12 @@ def test_draws_of_a_seed_that_was_played_again_are_fitted_once(tmp_path: Path) -
 def run_python(python: list[str], program: str, folder: Path) -> subprocess.CompletedProcess[str]:
     head = "import os, signal, threading, resilisim\n"
     return subprocess.run(
-        [*python, "-c", head + program], cwd=folder, check=False, capture_output=True, text=True, timeout=120
+        [*python, "-c", head + program],
+        cwd=folder,
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=WAITING_SECONDS,
     )
 
 

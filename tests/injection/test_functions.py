@@ -33,6 +33,7 @@ from resilisim.simulator import Broken, EndRules, Goal, Law, LostAnswer, Outage,
 from resilisim.simulator.exact.optimum import start_optimum
 from resilisim.simulator.exact.reachable import solve_reachable
 from resilisim.tool_library import Tool, ToolLibrary
+from tests.guards import WAITING_SECONDS
 
 
 def add(a: int, b: int = 1) -> int:
@@ -196,7 +197,7 @@ def test_decorators_and_coroutines_stay_what_they_were() -> None:
 
 @pytest.mark.parametrize("required", [(), ("count",)])
 def test_threads_lose_no_call_and_never_wait_for_each_other(required: tuple[str, ...]) -> None:
-    together = threading.Barrier(6, timeout=20)
+    together = threading.Barrier(6, timeout=WAITING_SECONDS)
 
     def count(number: int) -> int:
         together.wait()

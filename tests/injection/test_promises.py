@@ -17,6 +17,7 @@ import pytest
 from resilisim import InjectedFailure, inject
 from resilisim.evaluation.episode.attribution import identity_error
 from resilisim.injection.promises import MOST_LOST_ITEMS, kind_of
+from tests.guards import WAITING_SECONDS
 
 RAN: list[object] = []
 
@@ -186,7 +187,7 @@ def test_a_task_has_answered_even_if_nobody_awaits_it_and_can_be_cancelled() -> 
             assert sorted((call.outcome, call.error) for call in tools.calls) == [told, ("real", "CancelledError")]
         assert RAN == [1, 1]
 
-    asyncio.run(asyncio.wait_for(play(), 20))
+    asyncio.run(asyncio.wait_for(play(), WAITING_SECONDS))
 
 
 def test_a_future_that_is_done_has_answered_before_its_loop_says_so() -> None:

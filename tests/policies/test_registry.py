@@ -23,6 +23,7 @@ from resilisim.policies.base import is_privileged, policy_name
 from resilisim.policies.checks import check_policy
 from resilisim.policies.registry import split_options, with_option
 from resilisim.tool_library import Tool, ToolLibrary
+from tests.guards import WAITING_SECONDS
 
 BUILT_IN = ("random", "plan-follower", "repairing-follower", "exact-optimum")
 BUILT_IN += ("retry-backoff", "circuit-breaker", "alternative-first", "learned-names")
@@ -338,14 +339,16 @@ def played(tmp_path_factory, python):
     source = shutil.copytree(TESTS / "sample_plugin", folder / "source")
     target = folder / "installed"
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--no-build-isolation"]
-    subprocess.run([*pip, "--disable-pip-version-check", "--target", str(target), str(source)], check=True, timeout=120)
+    subprocess.run(
+        [*pip, "--disable-pip-version-check", "--target", str(target), str(source)], check=True, timeout=WAITING_SECONDS
+    )
     path = os.pathsep.join([str(target), str(TESTS.parent)])
     done = subprocess.run(
         [*python, "-c", PLAY],
         check=True,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=WAITING_SECONDS,
         cwd=folder,
         env={**os.environ, "PYTHONPATH": path},
     )

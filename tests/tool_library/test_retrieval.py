@@ -21,6 +21,7 @@ from resilisim.run_folder import default_cache_dir
 from resilisim.tool_library import Tool, ToolLibrary, default_library, embeddings, retrieval
 from resilisim.tool_library.embeddings import FILE_NAME, Embedder, EmbeddingCache, text_key
 from resilisim.tool_library.retrieval import TextIndex, ToolHit, ToolRetriever, default_retriever, tool_text
+from tests.guards import WAITING_SECONDS
 
 LIBRARY = default_library()
 MARGIN = 1e-3
@@ -105,7 +106,7 @@ def test_any_query_gets_five_results(retriever, query):
 
 def run_python(code, *arguments):
     done = subprocess.run(
-        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=True, timeout=120
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=True, timeout=WAITING_SECONDS
     )
     assert done.stderr == ""
     return done.stdout.strip()
@@ -339,7 +340,7 @@ def test_several_processes_write_at_once(tmp_path, python):
     writers = [
         subprocess.Popen([*python, "-c", WRITER, str(tmp_path), name, "5"], stdout=subprocess.DEVNULL) for name in names
     ]
-    assert [writer.wait(timeout=120) for writer in writers] == [0, 0, 0]
+    assert [writer.wait(timeout=WAITING_SECONDS) for writer in writers] == [0, 0, 0]
     keys = [text_key(name, f"{batch}/{n}") for name in names for batch in range(5) for n in range(200)]
     assert len(EmbeddingCache(tmp_path).load(keys)) == len(keys)
 

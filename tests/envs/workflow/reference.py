@@ -75,6 +75,7 @@ class Reference:
         self.required = [self.library.index(name) for name in self.task.required_tools]
         self.closure = {self.library.index(name) for name in self.library.closure(self.task.required_tools)}
         self.types = [int(code) for code in self.context.operation_type]
+        self.actions = [self.decoded(action) for action in range(num_actions(self.num_tools))]
         self.without_list = self.options.required == "none"
         self.key = episode_key(self.options.salt, self.seed, self.task.instance_id)
         self.training = self.options.law == "training"
@@ -107,7 +108,7 @@ class Reference:
         return list(dict.fromkeys(self.successes()))
 
     def executed(self, tool: int) -> int:
-        return sum(one.tool == tool for one in self.history)
+        return [one.tool for one in self.history].count(tool)
 
     def failures(self) -> int:
         return sum(not one.success for one in self.history)
@@ -161,8 +162,10 @@ class Reference:
     # Law and luck.
 
     def unmet(self, tool: int) -> tuple[int, int]:
+        if not self.needs[tool]:
+            return 0, 0
         never = sum(self.executed(other) == 0 for other in self.needs[tool])
-        done = self.first_successes()
+        done = self.successes()
         return never, sum(other not in done for other in self.needs[tool]) - never
 
     def base(self) -> float:
@@ -210,12 +213,11 @@ class Reference:
     # Confidence and mask.
 
     def pattern(self, tool: int) -> float:
+        if not self.patterns:
+            return 0.0
         names = [self.library.names[index] for index in self.successes()]
         ends = [tuple(names[-size:]) for size in (1, 2) if len(names) >= size]
         return max([self.patterns.get((*end, self.library.names[tool]), 0.0) for end in ends], default=0.0)
-
-    def confidence(self, tool: int) -> float:
-        return self.fallback()[1] if tool in self.fallback()[0] else self.composite(tool)
 
     def composite(self, tool: int) -> float:
         static = float(self.context.static_confidence[self.row, tool])
@@ -233,10 +235,10 @@ class Reference:
             return False
         return "semantic" not in filters or self.composite(tool) > 0.3
 
-    def fallback(self) -> tuple[list[int], float]:
+    def fallback(self, passing: set[int]) -> tuple[list[int], float]:
         """Return what Algorithm 1 offers in the present state, and the confidence of it; nothing if it is not asked."""
         unfinished = [tool for tool in range(self.num_tools) if self.shown[tool] != spaces.STATUS_SUCCESS]
-        if self.running is not None or any(self.passes(tool) for tool in unfinished):
+        if self.running is not None or passing.intersection(unfinished):
             return [], 0.0
         scores, candidates = self.context.similarity[self.row], self.context.candidates[self.row]
         best = sorted((tool for tool in unfinished if candidates[tool]), key=lambda tool: -scores[tool])[:2]
@@ -246,10 +248,11 @@ class Reference:
 
     def legal(self) -> tuple[set[tuple[str, int | None]], bool]:
         """Return the legal actions, and whether the episode has a way forward."""
-        executable = {tool for tool in range(self.num_tools) if self.passes(tool) and tool != self.running}
+        passing = {tool for tool in range(self.num_tools) if self.passes(tool)}
+        executable = passing - {self.running}
         forward = any(self.shown[tool] != spaces.STATUS_SUCCESS for tool in executable)
         before_fallback = forward
-        offered, _ = self.fallback()
+        offered, _ = self.fallback(passing)
         executable |= set(offered)
         forward = forward or bool(offered)
         actions: set[tuple[str, int | None]] = set()
@@ -295,12 +298,14 @@ class Reference:
 
     def mask(self) -> NDArray[np.int8]:
         legal, _ = self.legal()
-        mask = np.zeros(num_actions(self.num_tools), np.int8)
-        for action in range(len(mask)):
-            name, tool = self.decoded(action)
-            none_duplicate = tool is None and action < len(mask) - 4
-            mask[action] = (name, tool) in legal and not none_duplicate
-        return mask
+        no_duplicates = len(self.actions) - 4  # from here on actions without a tool
+        return np.array(
+            [
+                meant in legal and (meant[1] is not None or action >= no_duplicates)
+                for action, meant in enumerate(self.actions)
+            ],
+            np.int8,
+        )
 
     def decoded(self, action: int) -> tuple[str, int | None]:
         tool = tool_of(action, self.num_tools)
@@ -311,7 +316,7 @@ class Reference:
     def step(self, action: int) -> tuple[float, bool]:
         """Let an action happen; return the reward and whether the episode has ended."""
         legal = bool(self.mask()[action])
-        name, tool = self.decoded(action)
+        name, tool = self.actions[action]
         executes = legal and name in ("INVOKE_TOOL", "RETRY_TOOL")
         signature: tuple[Any, ...] | None = None
         if not legal:
@@ -343,9 +348,8 @@ class Reference:
             self.ended = "loop" if len(self.loop) >= self.options.loop_length else None
         before = self.progress
         self.progress = max(before, min(1.0, self.computed_progress()))
-        _, forward = self.legal()
         if self.ended is None:
-            self.ended = self.how_it_ended(forward)
+            self.ended = self.how_it_ended()
         success = self.success() if self.ended is not None else False
         reward = pay + self.pay_of_step(name, success, self.progress - before, self.milestones() - milestones_before)
         if self.options.reward == "full_success":
@@ -381,7 +385,7 @@ class Reference:
             if tool is None and self.saved_row is not None:
                 self.row_of_failures = min(self.saved_row, self.row_of_failures)
 
-    def how_it_ended(self, forward: bool) -> str | None:
+    def how_it_ended(self) -> str | None:
         complete = self.full_success()
         if self.training:
             by_progress = self.printed or self.without_list
@@ -390,7 +394,7 @@ class Reference:
             return "completion"
         if self.steps >= self.max_steps:
             return "turns"
-        return "deadlock" if self.training and not forward else None
+        return "deadlock" if self.training and not self.legal()[1] else None
 
     def is_early(self) -> bool:
         return self.stage < MAX_STAGE and not self.printed
@@ -460,6 +464,8 @@ class Reference:
         tools = np.zeros((self.num_tools, spaces.NUM_TOOL_COLUMNS), np.int64)
         done = self.first_successes()
         due = [tool for tool in self.required if tool not in done]
+        passing = {tool for tool in range(self.num_tools) if self.passes(tool)}
+        offered, offered_confidence = self.fallback(passing)
         for tool in range(self.num_tools):
             never, failed = self.unmet(tool)
             dependents = [place + 1 for place, other in enumerate(due) if tool in self.needs[other]]
@@ -480,7 +486,7 @@ class Reference:
                 len(self.needs[tool]),
                 self.types[tool],
                 in_bytes(float(self.context.similarity[self.row, tool])),
-                in_bytes(self.confidence(tool)),
+                in_bytes(offered_confidence if tool in offered else self.composite(tool)),
                 self.context.candidates[self.row, tool],
                 self.selected[tool],
                 self.successes().index(tool) + 1 if tool in done else 0,

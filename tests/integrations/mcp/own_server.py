@@ -43,12 +43,16 @@ def make_server() -> MCPServer:
         os._exit(9)
 
     @server.tool()
-    async def waits(context: Context, seconds: float = 30.0) -> str:
-        """Says where it stands, and waits."""
-        ran.append("waits")
+    async def waits(context: Context, seconds: float = 30.0, until: str = "") -> str:
+        """Says where it stands, and waits for some time, or until a word stands among what ran."""
+        ran.extend(["waits", f"until {until}"] if until else ["waits"])
         await context.report_progress(1, 2, "half")
         try:
-            await asyncio.sleep(seconds)
+            if until:
+                while until not in ran:
+                    await asyncio.sleep(0.005)
+            else:
+                await asyncio.sleep(seconds)
         except asyncio.CancelledError:
             ran.append("cancelled")
             raise

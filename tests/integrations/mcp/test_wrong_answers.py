@@ -16,7 +16,7 @@ from resilisim.errors import InvalidInputError
 from resilisim.injection.wrong_answers import WrongAnswers
 from resilisim.schema_check import schema_problem
 from resilisim.simulator import Corrupt, Duration, Latency, Law
-from tests.integrations.mcp.test_proxy import ERAS, SURE, in_a_loop, outcomes, over_http, proxied, said
+from tests.integrations.mcp.test_proxy import ERAS, SURE, given_up, in_a_loop, outcomes, over_http, proxied, said
 
 ITEM = {"name": "lamp", "price": 40}
 
@@ -114,10 +114,11 @@ async def test_stale_answers_and_durations(mode: str) -> None:
 async def test_a_call_hangs_until_its_client_gives_up(mode: str, fail: Any) -> None:
     asked = {"force": ["find#1=TIMEOUT", "find#2=ok"], "raises": {"TIMEOUT": "hang"}, "fail": fail}
     async with proxied(mode, server=shop(), required=["find"], **asked) as (client, connection):
-        with pytest.raises(MCPError):
-            await client.call_tool("find", {"name": "lamp"}, read_timeout_seconds=0.2)
+        async with given_up(client, "find", {"name": "lamp"}):
+            while not any(call.is_injected for call in connection.relay._running.values()):  # until it hangs
+                await asyncio.sleep(0.005)
         while not connection.relay.calls:  # its cancellation is on the way
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0.005)
         assert (await client.call_tool("find", {"name": "lamp"})).structured_content == ITEM
     assert [call.error for call in connection.relay.calls] == ["TIMEOUT", None]
     assert outcomes(connection) == ["injected", "ok"]

@@ -113,13 +113,11 @@ def test_a_run_leaves_a_policy_a_log_and_a_result(plain_run):
     assert loaded.description.results["validation"]["share"] == result.best.share
 
 
-def test_the_same_configuration_gives_the_same_weights_to_the_bit(plain_run, tmp_path):
-    folder, _, _ = plain_run
-    train(small(), tmp_path / "again")
-    assert_same(weights(folder), weights(tmp_path / "again"))
-    assert without_clock(folder) == without_clock(tmp_path / "again")
-    train(small("quick", "seed=1"), tmp_path / "other")
-    assert any((array != weights(tmp_path / "other")[name]).any() for name, array in weights(folder).items())
+def test_another_seed_gives_other_weights(tmp_path):
+    first, other = (tmp_path / seed for seed in "01")
+    for folder in (first, other):
+        train(small("quick", f"seed={folder.name}", "max_steps=64", "evaluate_every=100000"), folder)
+    assert any((array != weights(other)[name]).any() for name, array in weights(first).items())
 
 
 def test_evaluating_more_or_less_often_changes_no_weight(plain_run, tmp_path):
@@ -179,6 +177,7 @@ def test_imitation_that_was_stopped_goes_on_as_if_nothing_had_happened(paper_run
     assert without_clock(folder) == without_clock(tmp_path)
 
 
+@pytest.mark.long
 def test_a_run_with_a_curriculum_that_was_stopped_goes_on_at_its_stage(tmp_path, monkeypatch):
     """Stages change quickly here: a rate of two episodes decides."""
     monkeypatch.setattr(parts, "BY_OPTIMUM", replace(parts.BY_OPTIMUM, min_episodes=2))
@@ -198,7 +197,7 @@ def test_a_run_with_a_curriculum_that_was_stopped_goes_on_at_its_stage(tmp_path,
     assert without_clock(tmp_path / "whole") == without_clock(tmp_path / "stopped")
 
 
-def test_killed_before_the_first_point_begins_anew(plain_run, tmp_path):
+def test_killed_before_the_first_point_begins_anew_and_comes_to_the_same_to_the_bit(plain_run, tmp_path):
     folder, _, _ = plain_run
     out = tmp_path / "early"
 

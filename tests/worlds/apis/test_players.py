@@ -191,7 +191,8 @@ def test_whoever_is_cancelled_leaves_when_the_tool_is_done(slow_world: Environme
 
     async def cancelled() -> None:
         call = asyncio.create_task(session.acall("notebook_reader", {"page": 1}))
-        await asyncio.sleep(0.05)
+        while not SlowWorkspace.meeting.n_waiting:
+            await asyncio.sleep(0.005)
         call.cancel()
         await asyncio.sleep(0.05)
         assert not call.done()
