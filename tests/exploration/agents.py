@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from resilisim.envs import Session
+from resilisim.policies.scripted import ReferencePolicy
 from resilisim.seeding import Draws, hash_words
 from resilisim.simulator import FINISH, Message, Problem, execution
 from resilisim.simulator.problem import branches, start_state
-from resilisim.simulator.state import EpisodeState
+from resilisim.simulator.state import EpisodeState, has_succeeded
 from resilisim.workflows import parse_plan
 
 CALLS = 3  # of a tool, at most
@@ -80,3 +82,36 @@ def whims(number: int) -> Iterator[Whim]:
     """Yield different ones."""
     for salt in range(number):
         yield Whim(hash_words("whims", salt)[0])
+
+
+class TwoTries(ReferencePolicy):
+    """Plays the reference solution of a world's task, each call at most twice; it gives up where both failed."""
+
+    name = "two tries"
+
+    def reset(self, observation: str, info: Mapping[str, Any]) -> None:
+        """Read the solution."""
+        super().reset(observation, info)
+        self._tries = 0
+
+    def act(self, observation: str, info: Mapping[str, Any]) -> str | None:
+        """Return the next call, or the answer; None to give up."""
+        time.sleep(0.01)  # somebody kills a run of it halfway
+        left = len(self._calls)
+        message = super().act(observation, info)
+        self._tries = self._tries + 1 if len(self._calls) == left else 1
+        return None if self._tries > 2 else message
+
+    @classmethod
+    def rate(cls, problem: Problem, program: Sequence[str], state: EpisodeState | None = None, tries: int = 0) -> float:
+        """Return the success rate, by recursion over all that can happen to the calls of a program."""
+        state = start_state(problem) if state is None else state
+        if not program:
+            return 1.0
+        if tries == 2 or state.ended_by is not None:
+            return 0.0
+        message, rate = execution(program[0]), 0.0
+        for chance, after in branches(problem, state, message):
+            rest, tried = (program[1:], 0) if has_succeeded(state, message, after) else (program, tries + 1)
+            rate += chance * cls.rate(problem, rest, after, tried)
+        return rate
