@@ -274,15 +274,17 @@ def _json_escape(match: re.Match[str]) -> str:
 
 def _secrets() -> frozenset[str]:
     """Return what is known to be secret at this moment."""
-    named = [value for name in _names_of_secrets(tuple(os.environ)) if (value := os.environ.get(name, "").strip())]
+    # Every text that is shown or written comes by here: to decode the names each time takes longer than all the rest.
+    names = tuple(os.environb) if os.supports_bytes_environ else tuple(os.environ)
+    named = [value for name in _names_of_secrets(names) if (value := os.environ.get(name, "").strip())]
     return frozenset(_known).union(_in_environment(tuple(named)))
 
 
 @lru_cache(maxsize=16)
-def _names_of_secrets(names: tuple[str, ...]) -> tuple[str, ...]:
+def _names_of_secrets(names: tuple[str, ...] | tuple[bytes, ...]) -> tuple[str, ...]:
     return tuple(
         name
-        for name in names
+        for name in map(os.fsdecode, names)
         if is_secret_name(name) and _NAME_WORDS.findall(name)[-1].lower() not in _NOT_IN_ENVIRONMENT
     )
 

@@ -212,6 +212,7 @@ def test_an_episode_that_an_address_names_is_in_view(run_folder, look, width):
         assert place["start"] < place["top"] < place["bottom"] < found["height"]
 
 
+@pytest.mark.long
 def test_no_number_of_a_table_lies_beyond_the_edge_of_a_phone(run_folder, look):
     found = look(run_folder, "numbers", width=390)
     assert found["seen"] > 100
@@ -259,6 +260,7 @@ def test_hostile_texts_are_shown_and_nothing_more(tmp_path, look):
     assert found["prints"]
 
 
+@pytest.mark.long
 def test_cards_fill_their_rows_at_any_width(run_folder, look):
     rows = look(run_folder, "cards")
     assert len(rows[-1]) > 1

@@ -36,14 +36,26 @@ from tests.guards import no_endless_wait
 FIRST_ID = benchmark_tasks()[0].instance_id
 ROOT = Path(__file__).parents[2]
 ARGUMENTS = {
-    "policies": ["tests.evaluation.toy_policies:Slow", "tests.evaluation.toy_policies:Quitter"],
+    "policies": ["tests.evaluation.toy_policies:Noting", "tests.evaluation.toy_policies:Quitter"],
     "prompts": ("baseline", "optimal"),
     "seeds": 10,
 }
+# A run that comes no further than to its twentieth episode, so that nobody has to be quick to kill it.
 KILLED = """
-import sys
+import sys, threading
 from resilisim.evaluation import evaluate
+from resilisim.evaluation.run.store import RunStore
 from tests.evaluation.test_runner import ARGUMENTS, toy_tasks
+
+append, written = RunStore.append_encoded, []
+
+def append_until_killed(store, line, index, **more):
+    append(store, line, index, **more)
+    written.append(index)
+    if len(written) == 20:
+        threading.Event().wait()
+
+RunStore.append_encoded = append_until_killed
 evaluate(tasks=toy_tasks(), out=sys.argv[1], workers=int(sys.argv[2]), progress=False, **ARGUMENTS)
 """
 BOTH = [f"tests.evaluation.toy_policies:{name}" for name in ("Reading", "Quitter")]
@@ -72,7 +84,7 @@ def test_every_combination_is_played_once_in_the_order_of_the_plan(whole_run):
     assert [(r["instance_id"], r["policy"], r["prompt_type"], r["seed"]) for r in read_records(whole_run)] == [
         (task.instance_id, policy, prompt, seed)
         for task in toy_tasks()
-        for policy in ("slow", "quitter")
+        for policy in ("noting", "quitter")
         for prompt in ("baseline", "optimal")
         for seed in range(10)
     ]
@@ -119,8 +131,16 @@ def wait_until_gone(pids):
     """Workers whose parent was killed must end by themselves."""
     with no_endless_wait():
         for pid in pids:
-            while Path(f"/proc/{pid}").exists() and Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z":
+            while is_alive(pid):
                 time.sleep(0.05)
+
+
+def is_alive(pid):
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state != "Z"
 
 
 @pytest.mark.parametrize("count", [1, 2, 4, 6])

@@ -63,16 +63,25 @@ class Reading:
         return f"<tool_call>{self.steps[0]}</tool_call>" if self.steps else "<finish/>"
 
 
-class Slow(Reading):
-    """The same, with a wait for something outside, and a note of the process it runs in."""
+class Noting(Reading):
+    """The same, with a note of the process it runs in."""
 
-    name = "slow"
+    name = "noting"
 
     def reset(self, observation, info):
         super().reset(observation, info)
         folder = os.environ.get("RESILISIM_TEST_PIDS")
         if folder:
             (Path(folder) / str(os.getpid())).touch()
+
+
+class Slow(Noting):
+    """The same, with a wait for something outside."""
+
+    name = "slow"
+
+    def reset(self, observation, info):
+        super().reset(observation, info)
         time.sleep(0.02)
 
 

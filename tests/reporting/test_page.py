@@ -124,7 +124,7 @@ def test_a_report_says_what_keeps_its_numbers_from_being_final(tmp_path: Path) -
         (("random",), 1, 1, 1),
         (("random",), 1, 5, 1),
         (("exact-optimum",), 3, 1, 1),
-        (tuple(f"some.package.agents:AgentNumber{number}" for number in range(4)), 40, 1, 20),
+        (tuple(f"some.package.agents:AgentNumber{number}" for number in range(2)), 40, 1, 20),
     ],
 )
 def test_small_and_large_runs_have_the_same_report_each_time(
