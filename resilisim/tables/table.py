@@ -5,9 +5,10 @@ HTML (the macro `table` of the reports' `blocks.html`). Each escapes whatever is
 become any.
 
 What does not fit a terminal is stacked, then left out, then put into a table of its own, as far as the width asks for
-it: intervals go below their numbers and headings are broken at spaces; texts at the beginning of a row go below the
-first of them; columns that are optional are left out; the columns of numbers are spread over several tables. No number
-is ever broken or cut. Texts are folded where they are long.
+it: intervals go below their numbers and headings are broken at spaces; numbers that are optional are left out; with
+them back in place, texts at the beginning of a row go below the first of them; columns that are optional are left out;
+the columns of numbers are spread over several tables. No number is ever broken or cut. Texts are folded where they are
+long, and names where they can be read best: behind `_`, `:` and the like.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ Row = TypeVar("Row")
 SIGNED = "+"  # form of a column of differences
 LONGEST_UNBROKEN = 20  # characters of a name that no narrow table breaks
 FEWEST_CHARACTERS = 6  # of a text in a line, where many texts share a narrow table
+NAME_BREAKS = re.compile(r"[_:/.,;=-]")  # behind these a name is folded that is longer than its column
 AROUND = 2  # characters that a column takes beside its own
 TEXT_WIDTH = 120  # of a table as text, for `print`
 NO_INTERVAL = (
@@ -244,11 +246,12 @@ def _layouts(table: Table) -> Iterator[list[_Column]]:
     """Yield the columns, each time in a form that is narrower."""
     places = list(range(len(table.headings)))
     yield [_column(table, place, is_stacked=False) for place in places]
-    yield [_column(table, place, is_stacked=True) for place in places]
-    yield _texts_stacked(table, places)
-    for name in table.optional:
-        places = [place for place in places if str(table.headings[place]) != name]
-        yield _texts_stacked(table, places)
+    optional = [next(place for place in places if str(table.headings[place]) == name) for name in table.optional]
+    numbers = [place for place in optional if not table.is_text(place)]
+    for count in range(len(numbers) + 1):
+        yield [_column(table, place, is_stacked=True) for place in places if place not in numbers[:count]]
+    for count in range(len(optional) + 1):
+        yield _texts_stacked(table, [place for place in places if place not in optional[:count]])
 
 
 def _column(table: Table, place: int, is_stacked: bool) -> _Column:
@@ -310,15 +313,31 @@ def _drawn(table: Table, columns: Sequence[_Column], width: int) -> RichTable:
         padding=(0, 1, 0, 0),
     )
     # Columns of a fixed width: rich would take from them all, down to less than they need, and cut the last one.
-    for column, characters in zip(columns, _widths(columns, width), strict=True):
+    widths = _widths(columns, width)
+    for column, characters in zip(columns, widths, strict=True):
         justify: Literal["left", "right"] = "left" if column.is_text else "right"
         drawn.add_column(column.heading, justify=justify, width=characters, overflow="fold")
     for number in range(len(table.rows)):
         if table.summary_rows and number == len(table.rows) - table.summary_rows:
             drawn.add_section()
         style = "bold" if number == table.strong_row else ""
-        drawn.add_row(*(column.cells[number] for column in columns), style=style)
+        cells = (
+            _names_folded(column.cells[number], characters) if column.is_text else column.cells[number]
+            for column, characters in zip(columns, widths, strict=True)
+        )
+        drawn.add_row(*cells, style=style)
     return drawn
+
+
+def _names_folded(text: Text, width: int) -> Text:
+    """Return a text whose names fit a column of that width; rich would cut them anywhere."""
+    places = []
+    for name in re.finditer(r"\S+", text.plain):
+        start, end = name.span()
+        while end - start > width and (marks := list(NAME_BREAKS.finditer(text.plain, start, start + width))):
+            start = marks[-1].end()
+            places.append(start)
+    return Text("\n").join(text.divide(places)) if places else text
 
 
 def _widths(columns: Sequence[_Column], width: int) -> list[int]:

@@ -48,14 +48,30 @@ def test_no_width_breaks_a_number_and_none_is_passed(width: int) -> None:
 
 
 def test_what_does_not_fit_is_stacked_then_left_out_then_apart() -> None:
-    heads = {width: shown(WIDE, width).partition("──")[0].split() for width in (160, 90, 62, 50)}
+    heads = {width: shown(WIDE, width).partition("──")[0].split() for width in (160, 90, 76, 62, 50)}
     assert heads[160] == ["Success", "policy", "prompt", "episodes", "success", "rate", "of", "V*", "why", "it", "lost"]
-    assert heads[90] == heads[160]  # headings that have room are not broken, nor is their order
+    assert heads[90] == ["Success", "policy", "prompt", "episodes", "success", "rate", "why", "it", "lost"]
+    assert heads[76] == heads[160]  # headings that have room are not broken, nor is their order
     assert heads[62] == ["Success", "policy", "prompt", "episodes", "success", "rate", "why", "it", "lost"]
     assert heads[50] == ["Success", "policy", "prompt", "episodes", "success", "rate"]
     assert ("51.2 [40.0, 63.4]" in shown(WIDE, 160), "51.2 [40.0, 63.4]" in shown(WIDE, 90)) == (True, False)
+    beside = {width: bool(re.search("policy +prompt", shown(WIDE, width))) for width in (90, 76)}
+    assert beside == {90: True, 76: False}  # a number that is optional goes before texts are put below each other
     apart = shown(WIDE, 36)
     assert [apart.count(word) for word in ("Success", "policy", "episodes", "rate")] == [1, 2, 1, 1]
+
+
+def test_names_that_are_too_long_are_folded_where_they_can_be_read() -> None:
+    names = ["flawed:argument_passing:light", "data_processing_aggregator#1", "x" * 45]
+    table = shown(Table("", ("name", "why"), [(name, "because it has to be so") for name in names], text_columns=2), 44)
+    folded = [line[:22].strip() for line in table.splitlines()[3:] if line.strip()]
+    assert folded == [
+        "flawed:argument_",
+        "passing:light",
+        "data_processing_",
+        "aggregator#1",
+        *("x" * 20, "x" * 20, "x" * 5),
+    ]
 
 
 def test_markdown_shows_texts_as_they_are() -> None:

@@ -474,8 +474,9 @@ def adjustment_notes(rows: Sequence[GroupSummary]) -> list[str]:
 def summary_table(rows: Sequence[GroupSummary]) -> Table:
     """Return the summary as a table: all rates in percent, with 95% intervals clustered by task, and what they are.
 
-    Narrow terminals do without V*, if the ceiling is another number, then without luck-adjusted success, the number of
-    episodes and losses: what does not fit is left out, never cut. The share of the ceiling always stands there.
+    Narrow terminals do without V*, if the ceiling is another number, then without luck-adjusted success and the number
+    of episodes; narrower ones also have the prompt below the policy, then no losses. What does not fit is left out,
+    never cut. The share of the ceiling always stands there.
     """
     # V* stands beside the ceiling where there is room, and alone where it is the ceiling of every row.
     searching = any(row.ceiling_name == "optimum_after_searches" for row in rows)
