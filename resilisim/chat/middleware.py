@@ -118,7 +118,7 @@ class ChatModelSettings:
     )
     local_reuse_prompts: bool = option(
         False,
-        "Let a local model keep the prompts it has read: many times faster, but by rounding answers "
+        "Let a local model keep the prompts it has read: many times faster, but rounding makes answers "
         "depend on what was asked before.",
     )
 

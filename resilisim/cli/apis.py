@@ -212,7 +212,7 @@ def print_tables(
         Path | None, output_option("--out", help="Markdown file to write; standard output if left out.", dir_okay=False)
     ] = None,
 ) -> None:
-    """Make tables 5, 14, 15 and 16 of the ResiliBench paper from a run on apis-v1, its figures beside (Markdown)."""
+    """Make tables 5, 14, 15 and 16 of the ResiliBench paper from a run on apis-v1, beside the published figures."""
     text = real_api_tables(directory)
     if out is None:
         sys.stdout.write(fit_to_show(text))

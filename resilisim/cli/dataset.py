@@ -37,7 +37,7 @@ ToolSearchOption = Annotated[
     Literal["semantic", "lexical"],
     typer.Option(
         "--search",
-        help="How tools are searched: semantic (needs the extra retrieval) or lexical.",
+        help="How tools are found: semantic (needs the extra retrieval) or lexical.",
         rich_help_panel=ENVIRONMENT_GROUP,
     ),
 ]

@@ -49,8 +49,8 @@ FailOption = Annotated[
     Literal["before", "after"] | None,
     typer.Option(
         "--fail",
-        help="Whether failing calls fail before they run, or after it, so that only the answer is lost; short"
-        " for a law that says so.",
+        help="Whether failing calls fail before they run, or after they have run, so that only the answer is lost. A "
+        "law file can say the same.",
         show_default="by the law",
     ),
 ]
@@ -59,7 +59,7 @@ ChecksOption = Annotated[
     typer.Option(
         "--checks",
         metavar="TOOL=TOOL",
-        help="For lost answers: the second tool tells how often the first one has run; repeatable.",
+        help="For lost answers: the second tool reports how often the first one has run; repeatable.",
     ),
 ]
 AnyOrderOption = Annotated[

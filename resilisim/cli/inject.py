@@ -53,7 +53,7 @@ app = command_group()
 
 @app.callback()
 def group() -> None:
-    """Run your own program, whose tools fail by a law."""
+    """Run your own program while its tools fail by a law."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ def _named_program(
             "--from",
             metavar="MCP.JSON",
             help="Configuration of an MCP client: the tools are those of its servers, which are started anew for each "
-            "episode unless there is --reset.",
+            "episode unless --reset is given.",
             dir_okay=False,
         ),
     ] = None,
@@ -240,7 +240,7 @@ def explore(
     program: _Program,
     *,
     limits: ExplorationLimits,
-    seed: Annotated[Seed, typer.Option("--seed", help="Seed of the wording of failures.")] = 0,
+    seed: Annotated[Seed, typer.Option("--seed", help="Seed for the wording of failures.")] = 0,
     out: Annotated[
         Path | None,
         typer.Option("--out", help="Folder of every branch, for reports and gates.", rich_help_panel=OUTPUT_GROUP),
@@ -297,7 +297,8 @@ def shrink(
 def adversary(program: _Program, *, limits: AdversaryLimits, seed: _OfSeed = 0, as_json: JsonFlag = False) -> None:
     """Find the fewest failures with which a program loses although it could still have succeeded.
 
-    First nothing fails, then each call alone, then pairs, and so on; among as many failures the likeliest come first.
+    First nothing fails, then each call alone, then pairs, and so on; of equally many failures, the likeliest come
+    first.
     """
     found = _case(program, seed).adversary(above=limits.above, plays=limits.plays)
     tell_attack(found, as_json, "Play it again, in Python:")

@@ -37,7 +37,7 @@ def list_laws(as_json: options.JsonFlag = False) -> None:
 
 @app.command("show")
 def show(law: LawArgument, as_json: options.JsonFlag = False) -> None:
-    """Show a failure model in full: its constants, its parts with what they leave to defaults, its hash."""
+    """Show a failure model in full: its constants, its parts with their defaults, its hash."""
     failure_model = load_law(law)
     values = {
         "name": failure_model.name,
@@ -72,7 +72,7 @@ def check(
     ] = None,
     own_tools: Annotated[
         bool,
-        typer.Option("--own-tools", help="The law is for your own functions or server: any names of tools will do."),
+        typer.Option("--own-tools", help="The law is for your own functions or server: any tool name is accepted."),
     ] = False,
     as_json: options.JsonFlag = False,
 ) -> None:
@@ -108,7 +108,7 @@ def fit(
         Failures,
         typer.Option(
             "--failures",
-            help="Which failures count: all that callers met, the tools' own (real), or those of the law that acted "
+            help="Which failures count: all that callers met, the tools' own (real), or those that a law brought "
             "(injected).",
         ),
     ] = "all",

@@ -24,7 +24,7 @@ from resilisim.cli.output import (
     give_up_output,
     prepare_streams,
 )
-from resilisim.errors import InfrastructureError, ResiliSimError, nearest_name
+from resilisim.errors import InfrastructureError, ResiliSimError, nearest_name, unknown_name
 from resilisim.redaction import fit_to_show
 
 BUG = 1  # as Python itself leaves after a traceback
@@ -45,15 +45,15 @@ COMMANDS = {
     "play": ("evaluation.play:play", "Play a task yourself, and see what each of your calls cost."),
     "evaluate": ("evaluation.evaluate:evaluate", "Evaluate policies and agents; write every episode to a folder."),
     "explore": ("evaluation.explore:explore", "Compute success rates branch by branch, without a sample."),
-    "gate": ("evaluation.gate:gate", "Judge a candidate against a baseline, as a step of a build."),
-    "inject": ("inject:app", "Run your own program, whose tools fail by a law."),
+    "gate": ("evaluation.gate:gate", "Judge a candidate against a baseline, as a build step."),
+    "inject": ("inject:app", "Run your own program while its tools fail by a law."),
     "report": ("evaluation.report:report", "Write the HTML report of a run, finished or not."),
-    "view": ("evaluation.view:view", "Show all runs of a folder in the browser, also while they play."),
+    "view": ("evaluation.view:view", "Show the runs in a folder in the browser, even unfinished ones."),
     "runs": ("main:runs", "Compare, rank, rescore, merge, export and check runs."),
     "train": ("train:app", "Train a policy with PPO, or a language model, and measure it."),
     "tasks": ("tasks:app", "List, count and generate tasks, and make prompts from them."),
     "tools": ("tools:app", "List, show, search, import and export tools."),
-    "traces": ("traces:app", "Read traces of production: whose faults, and what a law says."),
+    "traces": ("traces:app", "Read production traces, and tell tools' faults from the agent's."),
     "law": ("law:app", "List, show, check and fit failure models."),
     "agents": ("agents:app", "List LLM agents and their options; check a language model."),
     "dataset": ("dataset:app", "Write datasets to train on, check them, and look at them."),
@@ -87,7 +87,7 @@ RUNS = {
     "replay": ("runs.episode:replay", "Replay one episode; nothing is written."),
     "extend": (
         "runs.extend:extend",
-        "Play episodes that a limit ended once more, with higher limits on the same draws; compare before and after.",
+        "Play episodes that hit a limit again, with higher limits on the same draws; compare before and after.",
     ),
     "shrink": (
         "runs.failures:shrink",
@@ -219,38 +219,63 @@ EXPECTED = {
     "Input should be a valid integer, unable to parse string as an integer": "expected a whole number",
     "Input should be a valid number, unable to parse string as a number": "expected a number",
 }
+# What it says of what is not there -> the same, as every refusal says it.
+MISSING = {
+    r"^Missing (?:option|argument|parameter):? '?([^']+?)'?\.$": r"\1 is missing",
+    r"^Option '([^']+)' requires an argument\.$": r"\1 needs a value",
+    r"^Got unexpected extra arguments?(?:\(s\))? \((.+)\)$": r"unexpected after the command and its arguments: \1",
+}
 
 
 def _usage_message(error: Exception, arguments: Sequence[str]) -> str:
-    """Return the parser's message, with the value that it refused where the message leaves it out.
+    """Return what the parser refused, in the words of every other refusal: the value, and what was expected.
 
     A command that has moved is answered by where it is now.
     """
     message = str(getattr(error, "format_message", error.__str__)()).replace("Value error, ", "")
     for theirs, ours in EXPECTED.items():
         message = message.replace(theirs, ours)
-    if message.startswith("No such command"):
-        for words in (" ".join(arguments[:2]), " ".join(arguments[:1])):
-            if words in MOVED:
-                return f"`resilisim {words}` is now `resilisim {MOVED[words]}`"
-        return _near_command(message)
+    if match := re.match("No such command '([^']+)'", message):
+        return _unknown_command(message, match[1], arguments)
+    if match := re.fullmatch(r"No such option: (\S+)(?: \(Possible options: (.+)\)| Did you mean (\S+)\?)?", message):
+        near = nearest_name(match[1], (match[2] or match[3] or "").split(", "))
+        return f"unknown option {match[1]!r:.200}" + (f": did you mean {near!r}?" if near else "")
+    if match := re.fullmatch(r"Invalid value for '([^']+)': '(.*)' is not one of (.+?)\.?", message, re.DOTALL):
+        return str(unknown_name("value", match[2], re.findall(r"'([^']*)'", match[3]), match[1]))
+    if match := re.fullmatch(r"Invalid value for '([^']+)': (.+)", message, re.DOTALL):
+        value = _value_of(error, arguments)
+        return (
+            f"{match[1]}: {match[2]}"
+            if value is None or value in match[2]
+            else f"{match[1]} is {value!r:.200}: {match[2]}"
+        )
+    for theirs, ours in MISSING.items():
+        message = re.sub(theirs, ours, message)
+    return message
+
+
+def _value_of(error: Exception, arguments: Sequence[str]) -> str | None:
+    """Return the value of the option that the parser refused."""
     for option in getattr(getattr(error, "param", None), "opts", ()):
         for place, argument in enumerate(arguments):
             name, separator, value = argument.partition("=")
             if argument == option and place + 1 < len(arguments):
-                value = arguments[place + 1]
-            elif name != option or not separator:
-                continue
-            return message if value in message else f"{message} (got {value!r:.200})"
-    return message
+                return arguments[place + 1]
+            if name == option and separator:
+                return value
+    return None
 
 
-def _near_command(message: str) -> str:
-    """Return the parser's message for a command that there is not, with the nearest of all groups if it names none."""
-    misspelt = re.search(r"'([^']+)'", message)
-    places = {**{name: name for name in COMMANDS}, **{name: f"runs {name}" for name in RUNS}}
-    near = nearest_name(misspelt[1], places) if misspelt and "Did you mean" not in message else None
-    return message if near is None else f"{message} Did you mean `resilisim {places[near]}`?"
+def _unknown_command(message: str, name: str, arguments: Sequence[str]) -> str:
+    """Return where a command that has moved is now, or the nearest of all groups if the parser knows none."""
+    for words in (" ".join(arguments[:2]), " ".join(arguments[:1])):
+        if words in MOVED:
+            return f"`resilisim {words}` is now `resilisim {MOVED[words]}`"
+    meant = re.search(r"Did you mean '([^']+)'", message)
+    places = {**{place: place for place in COMMANDS}, **{place: f"runs {place}" for place in RUNS}}
+    near = meant[1] if meant else places.get(nearest_name(name, places) or "")
+    hint = "" if near is None else f": did you mean {near!r}?" if meant else f": did you mean `resilisim {near}`?"
+    return f"unknown command {name!r}{hint}"
 
 
 def _refuse(text: str, code: int = BAD_INPUT) -> NoReturn:

@@ -184,7 +184,7 @@ def proxy(
         Seconds | None,
         typer.Option(
             "--call-timeout",
-            help="Seconds after which the server counts as hung: in a call, its list of tools, or its start.",
+            help="Seconds after which the server counts as hung: during a call, its start, or when it lists its tools.",
             show_default="600",
         ),
     ] = None,
@@ -204,8 +204,8 @@ def proxy(
 ) -> None:
     """Put a real MCP server under a law: its tool calls are drawn first, then really made; the rest passes unchanged.
 
-    The client starts this command instead of the server. Over HTTP each session is an episode with a server of its own,
-    the k-th with the seed --seed + k; so is each URL /episodes/k/mcp. It ends when its client closes the session.
+    The client starts this command instead of the server. Over HTTP each session is an episode with its own server; the
+    k-th has the seed --seed + k, and so has the URL /episodes/k/mcp. It ends when its client closes the session.
     """
     if (url is None) == (not command):
         raise InvalidInputError(

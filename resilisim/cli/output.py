@@ -170,7 +170,7 @@ def _value(match: re.Match[str]) -> str:
 
 def _bounds_in_words(text: str) -> str:
     """Return an option's help with `1<=x<=9` as `1 to 9`, and without the bound that is only the largest number."""
-    text = re.sub(r"(?:; | \[)0<=x<=9223372036854775807(?=\])", "", text)
+    text = re.sub(r"; 0<=x<=9223372036854775807(?=\])| *\[0<=x<=9223372036854775807\]", "", text)
     text = re.sub(r"(?<=[\[ ])([\d.]+)<=x<=([\d.]+)(?=\])", r"\1 to \2", text)
     return re.sub(r"(?<=[\[ ])x(<|>)=([\d.]+)(?=\])", lambda end: f"{_ENDS[end[1]]} {end[2]}", text)
 

@@ -161,7 +161,7 @@ def costs(
     executor: Annotated[
         Executor,
         typer.Option(
-            help="Who carries out the plan; they differ in what they do at a reference that cannot be resolved."
+            help="Who carries out the plan; they differ in what they do with a reference that cannot be resolved."
         ),
     ] = "plan-follower",
     environment: EnvironmentSettings,

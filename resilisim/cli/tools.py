@@ -102,7 +102,9 @@ def generate(
         Count | None,
         typer.Option(help="Number of tools; one of each category and operation if left out, which are the 30."),
     ] = None,
-    seed: Annotated[Seed, typer.Option(help="A different seed draws different tools where something is drawn.")] = 0,
+    seed: Annotated[
+        Seed, typer.Option(help="A different seed makes different tools where anything is drawn at random.")
+    ] = 0,
     vocabulary: Annotated[
         Path | None,
         typer.Option(help="Your own categories and operations (JSON or YAML).", dir_okay=False),
@@ -169,7 +171,8 @@ def enhance_tools(
     """Let a language model reword tools so that a search tells them apart; their meaning stays (extra `llm`).
 
     Only descriptions, differentiators and keywords change, and the original ones stay in `metadata.enhancement`. A tool
-    that the model gets wrong stays as it was. After a stop, the same command takes earlier answers from the cache.
+    that the model gets wrong stays as it was. After an interruption, the same command takes earlier answers from the
+    cache.
     """
     check_arguments(out, dry_run, reach.base_url)
     tools = options.load(library)

@@ -35,7 +35,7 @@ app = command_group()
 
 @app.callback()
 def group() -> None:
-    """Read traces of production: OpenTelemetry, Inspect, MCP, JSON Lines."""
+    """Read production traces, and tell tools' faults from the agent's."""
 
 
 @app.command("read")

@@ -186,14 +186,14 @@ def evaluate(
         list[str] | None,
         typer.Option(
             "--part",
-            help=f"Part of the law of random libraries, {PLAIN}, or {ANY_PART}: as drawn; repeatable.",
+            help=f"Part that the laws of random libraries have, {PLAIN}, or {ANY_PART} (as drawn); repeatable.",
             show_default=ANY_PART,
         ),
     ] = None,
     library: options.LibraryOption = None,
     as_json: options.JsonFlag = False,
 ) -> None:
-    """Measure a policy's success, acting step by step and, without parts of a law, by its plans alone."""
+    """Measure a policy's success step by step and, under a law without parts, by its plans alone."""
     import_training()
     if not random_tools:
         for name, is_given in (("--part", parts and parts[0]), ("--random-libraries", random_libraries)):

@@ -251,7 +251,8 @@ def read_manifest(directory: Path) -> dict[str, Any]:
     """Return the manifest of a dataset; a folder without one, or with one that was changed, is refused."""
     manifest = load_manifest(directory / MANIFEST_NAME, DATASET_SCHEMA)
     if manifest is None:
-        raise StoreError(f"{directory} is not a folder of a dataset: it has no {MANIFEST_NAME}")
+        reason = f"it has no {MANIFEST_NAME}" if directory.exists() else "it does not exist"
+        raise StoreError(f"{directory} is not a folder of a dataset: {reason}")
     return manifest
 
 

@@ -85,7 +85,7 @@ class RolloutSpec:
     alternatives: bool = option(False, "Name similar tools with each step of a plan.")
     rename_tools: Share = option(
         0.0,
-        "Share of the tasks whose tools bear drawn names, so that names are read and not learned by heart.",
+        "Share of the tasks whose tools get random names, so that a model reads names instead of memorising them.",
         group=EPISODES_GROUP,
     )
     call_arguments: ArgumentsForm = option(

@@ -103,12 +103,12 @@ class LawOptions:
     )
     max_consecutive_failures: Annotated[int, Ge(0), Le(MAX_TURNS)] = option(
         5,
-        "Failed executions in a row that end an episode; 0 turns the rule off.",
+        "How many failed executions in a row end an episode; 0 turns the rule off.",
         group=RULES_GROUP,
     )
     loop_length: Annotated[int, Ge(0), Le(MAX_TURNS)] = option(
         4,
-        "Same unproductive messages in a row that end an episode; 0 turns the rule off.",
+        "How many equal unproductive messages in a row end an episode; 0 turns the rule off.",
         group=RULES_GROUP,
     )
 
@@ -136,8 +136,8 @@ def settle_law(options: Any) -> Law:
         value = getattr(options, name)
         if value != options_of(LawOptions)[name].default:
             raise InvalidInputError(
-                f"{name} is {value!r} beside the law {law.name!r:.100}: expected one of them, as a law has "
-                "constants of its own"
+                f"{name} is {value!r} beside the law {law.name!r:.100}: expected one or the other, as a law has "
+                "its own constants"
             )
     object.__setattr__(options, "law", BENCHMARK_LAW if law.is_plain else law)
     if law.is_plain:
@@ -168,8 +168,8 @@ class EnvironmentSettings(LawOptions):
     )
     planner: str = option(
         "auto",
-        "Who makes the plan in prompts that have one: auto, exact, exact-path (without limits of steps), policy:DIR "
-        "(the trained policy in a folder), or policy:default or policy:benchmark (those that ship).",
+        "Who makes the plan in prompts that have one: auto, exact, exact-path (without limits on its steps), "
+        "policy:DIR (the trained policy in a folder), or policy:default or policy:benchmark (those that ship).",
         group=ENVIRONMENT_GROUP,
     )
     parameters: Parameters = option(
@@ -207,7 +207,7 @@ class EnvironmentSettings(LawOptions):
     )
     search: Search = option(
         "semantic",
-        "How tools are searched: semantic (needs the extra retrieval) or lexical (BM25, needs nothing).",
+        "How tools are found: semantic (needs the extra retrieval) or lexical (BM25, needs nothing).",
         group=ENVIRONMENT_GROUP,
     )
     embedding_model: str | None = option(
@@ -242,8 +242,8 @@ class EnvironmentSettings(LawOptions):
     )
     goal: Counts = option(
         "answers",
-        "What counts: each required tool has answered, in their order, or (effects) each has run "
-        "successfully, in any order, whether or not its answer came through.",
+        "What counts: that each required tool has answered, in order (answers), or that each has run "
+        "successfully, in any order, whether or not its answer came through (effects).",
         group=GOAL_GROUP,
     )
     once: tuple[str, ...] = option(

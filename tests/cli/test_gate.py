@@ -43,7 +43,7 @@ def test_verdicts_are_exit_codes(command: Command, runs: Path) -> None:
     same = command("gate", runs / "both", runs / "both-again")
     assert (same.code, "runs of resilisim explore tell exactly" in same.err) == (3, True)
     assert "(reading, prompt optimal; 2 of 2 are undecided)" in same.out
-    assert command("gate", runs / "reading", runs / "none").refusal().endswith("it has no manifest.json")
+    assert command("gate", runs / "reading", runs / "none").refusal().endswith("it does not exist")
     assert "expected points from 0" in command("gate", runs / "reading", runs / "quitter", "--margin", "-1").refusal()
     assert "CANDIDATE is missing" in command("gate", runs / "reading").refusal()
 

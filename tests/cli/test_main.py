@@ -95,8 +95,28 @@ def test_no_text_names_an_old_spelling():
 
 
 def test_a_command_that_never_was_is_none_that_has_moved(command):
-    assert command("compar").refusal() == "resilisim: No such command 'compar'. Did you mean `resilisim runs compare`?"
-    assert "Did you mean 'compare'?" in command("runs", "compar").refusal()
+    assert command("compar").refusal() == "resilisim: unknown command 'compar': did you mean `resilisim runs compare`?"
+    assert command("runs", "compar").refusal() == "resilisim: unknown command 'compar': did you mean 'compare'?"
+    assert command("frobnicate").refusal() == "resilisim: unknown command 'frobnicate'"
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        ("bound --slow", "unknown option '--slow': did you mean '--law'?"),
+        ("bound --requird a", "unknown option '--requird': did you mean '--required'?"),
+        ("bound --required", "--required needs a value"),
+        ("bound surplus", "unexpected after the command and its arguments: surplus"),
+        ("report", "DIR is missing"),
+        ("evaluate --policy random", "--out is missing"),
+        ("bound --turns ten", "--turns is 'ten': expected a whole number"),
+        ("bound --turns=0", "--turns is '0': expected at least 1"),
+        ("bound --search lexcal", "unknown value 'lexcal' in --search: did you mean 'lexical'?"),
+        ("bound --search xyz", "unknown value 'xyz' in --search: expected one of semantic, lexical"),
+    ],
+)
+def test_what_the_parser_refuses_is_said_as_every_other_refusal(command, words, line):
+    assert command(*words.split()).refusal() == f"resilisim: {line}"
 
 
 def test_help_groups_the_options(command):

@@ -140,7 +140,7 @@ EXPORT preferences --policy x | option --policy does nothing for kind 'preferenc
 EXPORT prompts --flaw missing_stop | unknown flaw 'missing_stop': did you mean 'missing_step'?
 EXPORT prompts --prompt-type baseline --flaw missing_step | need the prompt type flawed
 EXPORT prompts --split tset | unknown split 'tset' in option --split: did you mean 'test'?
-EXPORT prompts --format csv | 'csv' is not one of 'jsonl', 'parquet'
+EXPORT prompts --format csv | unknown value 'csv' in --format: expected one of jsonl, parquet
 EXPORT conversations --prompt basline | did you mean 'baseline'?
 EXPORT preferences --min-margin 0 | min_margin is 0.0
 EXPORT conversations --prompt flawed:missing_stop | did you mean 'missing_step'?

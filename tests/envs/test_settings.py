@@ -141,7 +141,10 @@ def test_numbers_become_plain_and_options_replace_those_of_settings():
         ({"law": "meaningful-eror"}, "there is no law 'meaningful-eror': did you mean 'meaningful-errors'?"),
         ({"law": 3}, "law is 3: expected the name of a law or the path of a file"),
         ({"law": {"rate_limit": {"calls": 0, "window": 2}}}, "field 'calls': got 0; expected a whole number"),
-        ({"law": "rate-limits", "failed": 0.5}, "failed is 0.5 beside the law 'rate-limits': expected one of them"),
+        (
+            {"law": "rate-limits", "failed": 0.5},
+            "failed is 0.5 beside the law 'rate-limits': expected one or the other",
+        ),
         ({"errors": "transent"}, "unknown errors option 'transent': did you mean 'transient'"),
         ({"salt": None}, "salt is None: expected a text"),
         ({"max_trns": 3}, "unexpected keyword argument 'max_trns': did you mean 'max_turns'"),

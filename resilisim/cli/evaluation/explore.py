@@ -79,7 +79,9 @@ def explore(
             rich_help_panel=MODEL_PANEL,
         ),
     ] = 1,
-    seed: Annotated[Seed, typer.Option("--seed", help="Seed of the wording of tools; every result is played.")] = 0,
+    seed: Annotated[
+        Seed, typer.Option("--seed", help="Seed for the wording of what tools return; every result is played.")
+    ] = 0,
     workers: WorkersOption = 1,
     environment: EnvironmentSettings,
     models: ModelSettings,

@@ -39,10 +39,10 @@ def gate(
     baseline: Annotated[Path, typer.Argument(metavar="BASELINE", help="Folder of a run, or of runs of more seeds.")],
     candidate: Annotated[
         Path | None,
-        typer.Argument(metavar="CANDIDATE", help="The same of the candidate; it may be left out with --plan."),
+        typer.Argument(metavar="CANDIDATE", help="The same for the candidate; not needed with --plan."),
     ] = None,
     margin: Annotated[
-        float, typer.Option("--margin", help="Points of success by which the candidate may be worse.")
+        float, typer.Option("--margin", help="Points by which the candidate's success rate may be lower.")
     ] = 100.0 * DEFAULT_MARGIN,
     alpha: Annotated[
         float, typer.Option("--alpha", help="Chance of a wrong verdict, however often you look.")
@@ -75,12 +75,14 @@ def gate(
     most_seeds: Annotated[
         Count,
         typer.Option(
-            "--most-seeds", help="Seeds of each task at which to stop without a verdict.", rich_help_panel=PLAY_PANEL
+            "--most-seeds", help="Stop at this many seeds per task, even without a verdict.", rich_help_panel=PLAY_PANEL
         ),
     ] = 16,
     plan: Annotated[
         bool,
-        typer.Option("--plan", help="Say how many pairs of episodes it will take, with the existing runs as a pilot."),
+        typer.Option(
+            "--plan", help="Estimate how many pairs of episodes a verdict takes, with existing runs as a pilot."
+        ),
     ] = False,
     difference: Annotated[
         list[float] | None,
@@ -102,7 +104,7 @@ def gate(
     ] = False,
     as_json: options.JsonFlag = False,
 ) -> None:
-    """Judge a candidate against a baseline, as a step of a build.
+    """Judge a candidate against a baseline, as a build step.
 
     Better, not worse, worse or undecided, on the draws that both have met. The exit code is 0 for better and not worse
     (by more than --margin), 1 for worse, 3 for undecided.

@@ -24,7 +24,7 @@ def view(
     tasks: options.TasksOption = BENCHMARK_VERSION,
     library: options.LibraryOption = None,
 ) -> None:
-    """Show all runs of a folder in the browser, also while they play.
+    """Show the runs in a folder in the browser, even unfinished ones.
 
     It shows their progress and reports, compares any two agents, and puts the same episode of both side by side on
     the same draws. Pages are served to this machine only, and nothing is written. Pass the `--tasks` and `--library`

@@ -47,7 +47,7 @@ def extend(
     limits: RunLimits,
     as_json: options.JsonFlag = False,
 ) -> None:
-    """Play episodes that a limit ended once more, with higher limits on the same draws; compare before and after.
+    """Play episodes that hit a limit again, with higher limits on the same draws; compare before and after.
 
     `runs extend RUN --policy react --option steps=100 --out DIR` is the experiment on step limits: the models of the
     run are asked unless others are named.

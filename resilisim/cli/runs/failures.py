@@ -89,7 +89,7 @@ def adversary(
     """Find the fewest failures with which an agent loses although it could still have succeeded.
 
     The agent, the task and the seed are those of an episode. First nothing fails, then each call alone, then pairs, and
-    so on; among as many failures the likeliest come first.
+    so on; of equally many failures, the likeliest come first.
     """
     case = _case(run, episode, live, models, tasks, library)
     tell_attack(case.adversary(above=limits.above, plays=limits.plays), as_json)

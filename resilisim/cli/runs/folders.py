@@ -58,8 +58,8 @@ def rescore(
 ) -> None:
     """Rescore saved episodes, without a model or an environment; the exit code is 1 if any result differs.
 
-    What is computed again: how each episode ended, its score, and for each message V*, Q*, regret, luck and the reason
-    of a loss. With --out it is written to a new folder, whatever has changed, and the exit code is 0.
+    How each episode ended, its score and, for each message, V*, Q*, regret, luck and the reason for a loss are computed
+    again. With --out they are written to a new folder, whatever has changed, and the exit code is 0.
     """
     with _counting("scoring again", directory) as shown:
         summary = rescore_run(directory, out, library=load(library), workers=workers, best=best, progress=shown.advance)
@@ -187,7 +187,7 @@ def judge(
 ) -> None:
     """Let a language model judge the answers of a run in a world, and say how far it agrees with the exact score.
 
-    The exact score stays what counts. With --cache, what was judged before is not asked again.
+    The exact score remains the one that counts. With --cache, answers that were judged before are not sent again.
     """
     made = list(settings.make().values())
     if len(made) != 1:

@@ -50,7 +50,8 @@ def power(
 ) -> None:
     """Work out how many episodes (tasks x seeds) a comparison needs, by each method.
 
-    More tasks remove all noise, more seeds only the luck within a task; a pilot with several seeds tells them apart.
+    More tasks reduce all of the noise, more seeds only the luck within a task; a pilot with several seeds tells which
+    is which.
     """
     if not 0.0 < difference < 100.0:
         raise InvalidInputError(f"--difference is {difference:g}: expected points above 0 and below 100")

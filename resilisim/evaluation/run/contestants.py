@@ -179,8 +179,8 @@ class ModelSettings:
 
     models: tuple[str, ...] = option(
         (),
-        "Model behind LLM agents: openai:NAME, openai:NAME@URL, local, local:PATH, scripted:FILE; repeatable, each "
-        "agent plays with each; ROLE=... for the model of one component (extractor=openai:small).",
+        "Model behind LLM agents: openai:NAME, openai:NAME@URL, local, local:PATH, scripted:FILE; repeatable: every "
+        "agent plays with every model; ROLE=... for the model of one component (extractor=openai:small).",
         flag="--model",
     )
     chat: ChatModelSettings = field(default_factory=ChatModelSettings)
@@ -192,11 +192,11 @@ class ModelSettings:
     )
     concurrency: Annotated[int, Ge(1), Le(MAX_CONCURRENCY)] = option(8, "Episodes of agents at once.")
     episode_seconds: Annotated[float, Ge(0.001), Le(1e9)] | None = option(
-        None, "Give up an episode if its agent takes longer.", flag="--episode-timeout"
+        None, "Give up an episode if its agent takes longer than this many seconds.", flag="--episode-timeout"
     )
     episode_retries: CountOrNone = option(
         0,
-        "Retry an episode this many times if it broke.",
+        "Retry an episode this many times if its model or network failed.",
         flag="--episode-retries",
     )
     cache: str | None = option(None, "Folder that keeps replies from one run to the next.", path="any")

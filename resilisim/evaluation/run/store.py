@@ -189,7 +189,8 @@ def read_manifest(directory: Path | str) -> dict[str, Any]:
         raise StoreError(f"{directory} is a file: expected the folder of a run")
     manifest = load_manifest(own_file(directory, MANIFEST_NAME))
     if manifest is None:
-        raise StoreError(f"{directory} is not a folder of results: it has no {MANIFEST_NAME}")
+        reason = f"it has no {MANIFEST_NAME}" if Path(directory).exists() else "it does not exist"
+        raise StoreError(f"{directory} is not a folder of results: {reason}")
     return manifest
 
 
