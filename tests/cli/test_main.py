@@ -125,6 +125,7 @@ def test_help_groups_the_options(command):
         for heading in ("Failure model", "End rules", "Environment", "Output"):
             assert heading in text, (name, heading)
     words = " ".join(command("evaluate", "--help").out.split())
+    assert " ]" not in command("mcp", "serve", "--help").out  # behind --seed, which has no upper bound
     for part in ("react[steps=10]", "flawed:FLAW:SEVERITY; repeatable. [default: (baseline)]", "[default: auto]"):
         assert part in words
 
