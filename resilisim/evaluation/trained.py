@@ -181,7 +181,8 @@ def measure_random_library(
     for policy in policies:
         check_library(policy, library)
         shown_as = observation_options(policy)
-        options = drawn.options.with_options({"required": shown_as.required, "filters": shown_as.filters})
+        shown = {name: getattr(shown_as, name) for name in ("required", "filters", "detailed")}
+        options = drawn.options.with_options(shown)
         actor = actor_of(policy)
         if episodes is None and actor.reads_state_alone:
             rates = exact_rates(actor, drawn.tasks, options=options, tolerance=RANDOM_TOLERANCE)

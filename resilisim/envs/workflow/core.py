@@ -120,7 +120,7 @@ class WorkflowCore:
         self.judge: ActionJudge | None = None
         if options.reward in JUDGED_REWARDS:
             problems = [self.problem_of(index) for index in range(len(self.tasks))]
-            values = SolvedValues(problems) if self.has_sections else TabulatedValues(problems)
+            values = SolvedValues(problems) if self.law.has_sections else TabulatedValues(problems)
             self.judge = ActionJudge(self, values, options.reward)
         self.action_space = gymnasium_spaces.Discrete(num_actions(num_tools))
         shown = self._shown | (self._shown_of_sections if self.has_sections else {})

@@ -80,8 +80,9 @@ class WorkflowEnv(CoreUser, gymnasium.Env[Observation, SupportsIndex]):
     * `task`, uint8 (38,): twenty features of the task, then progress, steps, required tools, milestones, failures, the
       law's factor for them, order, loop, base probability, phase and stage, checkpoint, what runs, data flow
     * `action_mask`, int8 (9 x (T + 1) + 4,): 1 for each legal action, never empty
-    * under a law with parts also `tool_parts`, uint8 (T, 18), and `law`, uint8 (14,): what an agent can know of rate
-      limits, outages, broken tools, refused inputs, soundness of outputs, time and drift
+    * under a law with parts, or with `detailed=True`, also `tool_parts`, uint8 (T, 23), and `law`, uint8 (15,): what an
+      agent can know of rate limits, outages, broken tools, refused inputs, soundness of outputs, time, drift and the
+      law's factors, and, if detailed, what each tool's success serves
 
     With `observation_dtype="float32"` all but the mask are the same numbers as float32, which libraries want whose
     networks take no small integers (RLlib, for one).

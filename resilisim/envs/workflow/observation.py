@@ -35,6 +35,7 @@ from resilisim.envs.workflow.spaces import (
     LAW_FAILED_FACTOR,
     LAW_FALLS,
     LAW_FINISH_CHANCE,
+    LAW_HISTORY_FACTOR,
     LAW_NOT_EXECUTED_FACTOR,
     LAW_OPENED,
     LAW_OUTAGE_BEGINS,
@@ -63,6 +64,11 @@ from resilisim.envs.workflow.spaces import (
     PART_RATE_CALLS_MADE,
     PART_RATE_NUM_DUE,
     PART_SEEN_AGO,
+    PART_SERVES_CHANCE,
+    PART_SERVES_DISTANCE,
+    PART_SERVES_DUE,
+    PART_SERVES_NUM,
+    PART_SERVES_WEIGHT,
     PART_SOUNDNESS,
     RECOVER_ERROR,
     RESTORE_CHECKPOINT,
@@ -133,7 +139,7 @@ from resilisim.simulator.state import (
     SPOILT,
     TURNS_USED,
 )
-from resilisim.simulator.tool_status import SUCCEEDED, count_unmet
+from resilisim.simulator.tool_status import FAILED, SUCCEEDED, count_unmet
 
 SEMANTIC_THRESHOLD = 0.3  # tau_threshold, without a value in the paper (SPEC section 5)
 
@@ -253,8 +259,10 @@ def show_trainer(episode: Episode, world: World) -> None:
 
 
 @scalar
-def show_constant_sections(sections: Sections, not_executed: float, failed: float, drift: float, world: World) -> None:
-    """Write what no message changes; the first three numbers are the law's constants, and what it adds by message."""
+def show_constant_sections(
+    sections: Sections, not_executed: float, failed: float, history: float, drift: float, world: World
+) -> None:
+    """Write what no message changes; the numbers are the law's factors, and what it adds by message."""
     rules, shown = world.rules, sections.law
     shown[LAW_CAN_WAIT] = rules.waiting_is_productive
     shown[LAW_RATE_CALLS] = rules.rate_calls
@@ -265,6 +273,7 @@ def show_constant_sections(sections: Sections, not_executed: float, failed: floa
     shown[LAW_FALLS] = quantised(max(0.0, -DRIFT_SCALE * drift))
     shown[LAW_NOT_EXECUTED_FACTOR] = quantised(not_executed)
     shown[LAW_FAILED_FACTOR] = quantised(failed)
+    shown[LAW_HISTORY_FACTOR] = quantised(history)
     if rules.budget >= 0:
         mean = 0.0
         for number in range(rules.num_durations):
@@ -440,6 +449,39 @@ def _show_sharers(
         number = shared[tool]
         rows[tool, column] = saturated(sharers[number, 0]) if number >= 0 else 0
         rows[tool, column + 1] = sharers[number, 1] if number >= 0 else 0
+
+
+@scalar
+def show_serving(episode: Episode, sections: Sections, task: TaskRecord, world: World) -> None:
+    """Rewrite what the success of each tool serves; the closure stands in an order of dependents first."""
+    rows, weight, status, closure = sections.tool_parts, sections.weight, episode.status, task.closure
+    for index in range(task.closure_size):
+        tool = closure[index]
+        for column in range(PART_SERVES_DUE, PART_SERVES_WEIGHT + 1):
+            rows[tool, column] = 0
+        weight[tool] = 1.0 if episode.tools[tool, TOOL_DUE] > 0 else 0.0
+    for index in range(task.closure_size):
+        tool = closure[index]
+        due, distance = int(episode.tools[tool, TOOL_DUE]), 1
+        if due == 0 and status[tool] != SUCCEEDED:
+            due, distance = int(rows[tool, PART_SERVES_DUE]), int(rows[tool, PART_SERVES_DISTANCE]) + 1
+        for dependency in world.rules.dependencies[tool]:
+            if dependency < 0 or due == 0:
+                break
+            if status[dependency] == SUCCEEDED:
+                continue
+            row = rows[dependency]
+            row[PART_SERVES_NUM] = saturated(int(row[PART_SERVES_NUM]) + 1)
+            nearer = due == row[PART_SERVES_DUE] and distance < row[PART_SERVES_DISTANCE]
+            if row[PART_SERVES_DUE] == 0 or due < row[PART_SERVES_DUE] or nearer:
+                row[PART_SERVES_DUE], row[PART_SERVES_DISTANCE] = due, saturated(distance)
+                row[PART_SERVES_CHANCE] = episode.tools[tool, TOOL_CLEAN_PROBABILITY]
+            column = LAW_FAILED_FACTOR if status[dependency] == FAILED else LAW_NOT_EXECUTED_FACTOR
+            weight[dependency] += weight[tool] * (1.0 - sections.law[column] / LARGEST)
+    for index in range(task.closure_size):
+        tool = closure[index]
+        if rows[tool, PART_SERVES_DUE] > 0:
+            rows[tool, PART_SERVES_WEIGHT] = quantised(0.5 * weight[tool])
 
 
 # The mask.

@@ -82,6 +82,10 @@ class WorkflowOptions(LawOptions):
     )
     printed_rules: bool = option(False, "Take the paper's rules as printed where docs/decisions reads them otherwise.")
     similarity: SimilaritySource = "auto"
+    detailed: bool = option(
+        False,
+        "Show of each tool what its success serves, and the constants of the law, in the arrays for parts of laws.",
+    )
     salt: str = option(TRAINING_SALT, "Salt of the luck.")
     observation_dtype: ObservationType = option(
         "uint8", "Type of the numbers of observations, the mask left out; the numbers are the same.", noun="type"
@@ -103,6 +107,8 @@ class WorkflowOptions(LawOptions):
                 f"reward {self.reward!r} under the training law: expected the benchmark law, the one that is solved"
             )
 
+        if self.detailed and self.law == TRAINING_LAW:
+            raise InvalidInputError("detailed=True under the training law: expected another law with it")
         if self.required == "none" and self.law != TRAINING_LAW:
             raise InvalidInputError(
                 f"required is 'none' under the law {shown_value(self.law)}: expected the training law with it"

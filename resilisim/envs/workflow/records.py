@@ -115,7 +115,7 @@ class EpisodeBlocks(Episode, Protocol):
 
 
 class Sections(Protocol):
-    """What an episode has beside under a law whose rulebook has sections."""
+    """What an episode has beside under a law whose rulebook has sections, or where they are shown all the same."""
 
     # Block `observation`, kept up to date.
     tool_parts: Annotated[Bytes, "uint8", "tools", NUM_PART_COLUMNS]
@@ -125,6 +125,7 @@ class Sections(Protocol):
     hidden: Annotated[Int, "int64", "hidden"]
     variant: Annotated[Small, "int8", "tools"]  # which of its two sets of parameters a tool was called with last
     standing: Annotated[Floats, "float64", "tools"]  # chance that a call comes to a draw that it can win
+    weight: Annotated[Floats, "float64", "tools"]  # PART_SERVES_WEIGHT, before it is halved and rounded
     scratch: Annotated[Int, "int64", "tools", 2]
 
 
@@ -179,6 +180,7 @@ class World(Protocol):
     rewrites_mask: Annotated[int, "int64"]  # training law or a filter: any step can change the whole mask
     counts_every_step: Annotated[int, "int64"]  # training law or printed rules: any step can change the progress
     has_sections: Annotated[int, "int64"]  # 1: episodes have `Sections`, which are shown
+    detailed: Annotated[int, "int64"]  # 1: they show what tools serve
     # Set by a trainer between rollouts.
     running_success: Annotated[float, "float64"]
     stage: Annotated[int, "int64"]

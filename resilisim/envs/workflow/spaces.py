@@ -12,7 +12,7 @@ An observation is a dict of arrays of small integers, so that thousands of envir
 * `task`: uint8 (NUM_TASK_COLUMNS,), what concerns the episode as a whole
 * `action_mask`: int8 (num_actions,), 1 for each legal action
 * `tool_parts`: uint8 (num_tools, NUM_PART_COLUMNS), what an agent can know of each tool beside; only under laws with
-  parts, and so is
+  parts, or with `detailed=True`, and so is
 * `law`: uint8 (NUM_LAW_COLUMNS,), what it can know of the law and of the episode as a whole
 
 Counts saturate at 255. Probabilities, scores and shares in [0, 1] are stored as round(255 x). Places count from 1, 0
@@ -203,6 +203,13 @@ PART_RATE_NUM_DUE = 14  # tools that are due and counted by the same limit, this
 PART_RATE_FIRST_DUE = 15  # the first of them, as TOOL_DUE has it; 0: none
 PART_GROUP_NUM_DUE = 16  # tools that are due and in the same group of outages, this one included
 PART_GROUP_FIRST_DUE = 17  # the first of them; 0: none
+# What a success of a tool serves, with `detailed=True`, else 0; a tool is *wanted* if it is due, or if a wanted tool
+# depends on it and it has not succeeded.
+PART_SERVES_DUE = 18  # `due` of the earliest tool that is due and depends on it by wanted tools alone; 0: none
+PART_SERVES_DISTANCE = 19  # dependencies on the shortest way to that tool; 1: it depends on it directly
+PART_SERVES_NUM = 20  # wanted tools that depend on it directly
+PART_SERVES_CHANCE = 21  # TOOL_CLEAN_PROBABILITY of the first tool on that way
+PART_SERVES_WEIGHT = 22  # half the sum, over the wanted tools that lack it, of their weight times what it costs them
 PART_COLUMNS = tuple(name.lower() for name in _names_of(globals(), "PART_"))
 NUM_PART_COLUMNS = len(PART_COLUMNS)
 
@@ -225,6 +232,7 @@ LAW_OPENED = 10  # 1: a tool that opens has succeeded
 LAW_NOT_EXECUTED_FACTOR = 11  # factor of the law for each dependency never executed
 LAW_FAILED_FACTOR = 12  # factor for each dependency that failed
 LAW_FALLS = 13  # twenty times what each message takes from the base; 0 if it rises
+LAW_HISTORY_FACTOR = 14  # factor for each failure so far
 LAW_COLUMNS = tuple(name.lower() for name in _names_of(globals(), "LAW_"))
 NUM_LAW_COLUMNS = len(LAW_COLUMNS)
 

@@ -18,6 +18,7 @@ from resilisim.envs.workflow.observation import (
     show_dependency_counts,
     show_due,
     show_sections,
+    show_serving,
     show_shared,
     write_mask,
 )
@@ -505,6 +506,8 @@ def _begin_sections(episode: Episode, sections: SectionsBlocks, task: TaskRecord
     copy_words(sections.observation, world.start_sections)
     if not world.hidden:
         show_shared(episode, sections, task, world)
+        if world.detailed:
+            show_serving(episode, sections, task, world)
 
 
 @inlined
@@ -578,6 +581,8 @@ def step_environment(
     if unlikely(world.has_sections != 0):
         is_first = executes and episode.tool_success and not succeeded_before
         show_sections(episode, sections, num_failures, is_first, finish_chance, world)
+        if world.detailed and not world.hidden and (executed > 0 or rules.rows_by_turn == 1):
+            show_serving(episode, sections, task, world)
     way_forward = True
     if unlikely(world.rewrites_mask != 0):
         way_forward = write_mask(episode, sections, task, world)

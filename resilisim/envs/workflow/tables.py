@@ -146,7 +146,8 @@ def _write_options(worlds: Records, options: WorkflowOptions) -> None:
     worlds["without_list"] = options.required == "none"
     worlds["rewrites_mask"] = options.law == TRAINING_LAW or len(options.filters) > 0
     worlds["counts_every_step"] = options.law == TRAINING_LAW or options.printed_rules
-    worlds["has_sections"] = options.failure_model().has_sections
+    worlds["has_sections"] = options.failure_model().has_sections or options.detailed
+    worlds["detailed"] = options.detailed
 
 
 def _write_library(
@@ -189,7 +190,7 @@ def _write_start_sections(world: Any, episode: Any, layout: Layout, law: Law) ->
     """Write what an episode shows of sections when it begins, but for what the task says."""
     sections, rules = make_records(1, sections_dtype(layout)), world.rules
     own, drift = sections[0], law.drift.per_message if law.drift is not None else 0.0
-    show_constant_sections(own, law.not_executed, law.failed, drift, world)
+    show_constant_sections(own, law.not_executed, law.failed, law.history, drift, world)
     slow = chance_slow(rules, time_limit(rules, own.parts))
     for tool in range(rules.num_tools):
         group = rules.group[tool]
@@ -214,7 +215,7 @@ def _write_tasks(
         types = [{int(context.operation_type[tool]) for tool in problem.required} - {0} for problem in problems]
     records["types"] = [sum(1 << code for code in of_task) for of_task in types]
     _write_padded(records["required"], [_by_place(problem) for problem in problems])
-    _write_padded(records["closure"], [problem.closure for problem in problems])
+    _write_padded(records["closure"], [_dependents_first(problem) for problem in problems])
     records["place"] = -1
     records["place"][:, :num_tools] = [problem.place for problem in problems]
     records["candidates"] = -1
@@ -228,6 +229,20 @@ def _by_place(problem: Problem) -> list[int]:
     """Return the tools that can fill the places of a required list, by place."""
     tools = [tool for tool in problem.closure if problem.place[tool] >= 0]
     return sorted(tools, key=lambda tool: problem.place[tool])
+
+
+def _dependents_first(problem: Problem) -> list[int]:
+    """Return the closure in an order in which every tool stands before its dependencies."""
+    ordered: dict[int, None] = {}
+    for tool in problem.closure:
+        pending = [tool]
+        while pending:
+            missing = [needed for needed in problem.dependencies[pending[-1]] if needed not in ordered]
+            if missing and pending[-1] not in ordered:
+                pending += missing
+            else:
+                ordered[pending.pop()] = None
+    return list(ordered)[::-1]
 
 
 def _write_padded(target: NDArray[Any], rows: Sequence[Sequence[int]]) -> None:

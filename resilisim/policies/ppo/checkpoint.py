@@ -47,9 +47,7 @@ from resilisim.envs.workflow.spaces import (
 from resilisim.errors import InvalidInputError, StoreError, nearest_name, one_line, unknown_name
 from resilisim.inputs import inside, read_json, shown, validated
 from resilisim.policies.ppo import SHIPPED_CHECKPOINTS, split_look_ahead
-from resilisim.policies.ppo.network import (
-    LAW_GROUPS,
-    PART_GROUPS,
+from resilisim.policies.ppo.features import (
     PART_RELATIONS,
     STATE_STATUS,
     STATE_TASK_COLUMNS,
@@ -57,11 +55,9 @@ from resilisim.policies.ppo.network import (
     TASK_GROUPS,
     TOOL_GROUPS,
     TOOL_RELATIONS,
-    Layer,
-    Network,
-    WorkflowMLP,
-    make_network,
+    groups_of_parts,
 )
+from resilisim.policies.ppo.network import Layer, Network, WorkflowMLP, make_network
 from resilisim.provenance import canonical_json, content_hash, describe_os_error, encode_json
 from resilisim.run_folder import RunFolder, make_folder, write_file_atomically
 from resilisim.tasks.benchmark import BENCHMARK_VERSION, benchmark_of
@@ -72,6 +68,8 @@ if TYPE_CHECKING:
 
 DESCRIPTION_FILE = "policy.json"
 WEIGHTS_FILE = "policy.safetensors"
+# What not every transformer reads, by the names of its arguments.
+READS = ("law_parts", "by_state", "relations", "detailed")
 # To be raised when a network computes something else from weights of the same names and shapes.
 NETWORKS_VERSION = 1
 
@@ -93,17 +91,21 @@ Width = Annotated[int, Field(ge=1, le=4096)]
 
 
 @cache
-def layout_version(law_parts: bool = False, by_state: bool = False, relations: bool = False) -> str:
+def layout_version(
+    law_parts: bool = False, by_state: bool = False, relations: bool = False, detailed: bool = False
+) -> str:
     """Return a hash of what the columns of observations, networks and their inputs, and the numbers of actions mean.
 
     A policy that was trained on another layout would read nonsense, so it is refused. Those of laws with parts count
     for networks that read them, and what else not every network reads for those that do; so each is known by what it
     was made with, whatever is added for others.
     """
-    inputs = [group.to_mapping() for group in (*PART_GROUPS, *LAW_GROUPS)]
+    of_tools, of_law = groups_of_parts(detailed)
+    inputs = [group.to_mapping() for group in (*of_tools, *of_law)]
     parts: dict[str, Any] = {}
     if law_parts:
-        parts = {"tool_parts": PART_COLUMNS, "law": LAW_COLUMNS, "part_inputs": inputs}
+        columns = PART_COLUMNS[: len(of_tools)], LAW_COLUMNS[: len(of_law)]
+        parts = {"tool_parts": columns[0], "law": columns[1], "part_inputs": inputs}
     if by_state:
         parts |= {"state": [STATE_TOOL_COLUMNS, STATE_TASK_COLUMNS, STATE_STATUS]}
     if relations:
@@ -124,7 +126,7 @@ def layout_version(law_parts: bool = False, by_state: bool = False, relations: b
 
 def _layout_of(arguments: Mapping[str, Any]) -> str:
     """Return the layout that a network with some arguments reads."""
-    return layout_version(*(arguments.get(name) is True for name in ("law_parts", "by_state", "relations")))
+    return layout_version(*(arguments.get(name) is True for name in READS))
 
 
 class _Strict:
@@ -146,6 +148,7 @@ class TransformerArguments(_Strict):
     law_parts: bool = False
     by_state: bool = False
     relations: bool = False
+    detailed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +218,7 @@ def describe_policy(
         }
         # Only where they hold, so that descriptions without them stay what they are.
         reads = {"law_parts": network.part_features is not None}
-        reads |= {"by_state": network.by_state, "relations": network.relations}
+        reads |= {name: getattr(network, name) for name in READS if name != "law_parts"}
         arguments |= {name: True for name, is_so in reads.items() if is_so}
     return PolicyDescription(
         format="resilisim-policy-1",

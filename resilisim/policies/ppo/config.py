@@ -71,6 +71,7 @@ class TrainingConfig(BaseModel):
             the list is waiting for; 0 for no preference.
         by_state: Transformer: it reads what decides what comes after alone, and not how it came to that.
         relations: Transformer: attention is biased by what tools are to each other.
+        detailed: Transformer: it is shown of each tool what its success serves, and the constants of the law.
         autocast: Compute the network in bfloat16 on CUDA, up to the heads; validation plays in float32, as users do.
         curriculum: Stages of the training: none; paper, those of Table 12 (D.4.2), which ask for more and more of a
             task; optimum, harder and harder tasks with fewer and fewer steps, moved by success as a share of their V*,
@@ -131,6 +132,7 @@ class TrainingConfig(BaseModel):
     tool_embeddings: bool = False
     by_state: bool = False
     relations: bool = False
+    detailed: bool = False
     initial_prior: float = 3.0
     autocast: bool = True
 

@@ -66,6 +66,11 @@ def reads_laws(loaded: LoadedPolicy) -> bool:
     return bool(loaded.description.network.arguments.get("law_parts"))
 
 
+def reads_details(loaded: LoadedPolicy) -> bool:
+    """Return whether a policy sees what the success of each tool serves."""
+    return bool(loaded.description.network.arguments.get("detailed"))
+
+
 def benchmark_actions(mask: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
     """Return the actions that a policy of the benchmark law knows among those legal under a law with parts.
 
@@ -262,7 +267,7 @@ def observation_options(loaded: LoadedPolicy, library: ToolLibrary | None = None
     training = loaded.description.training
     required, filters = training.get("required", "shown"), training.get("filters", ())
     try:
-        return WorkflowOptions(library=library, required=required, filters=filters)
+        return WorkflowOptions(library=library, required=required, filters=filters, detailed=reads_details(loaded))
     except InvalidInputError as error:
         raise InvalidInputError(f"checkpoint {str(loaded.folder)!r:.200}: training: {error!s:.200}") from error
 

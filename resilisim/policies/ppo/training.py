@@ -207,7 +207,9 @@ class _Run:
         self._device = device
         self._tasks, held_out = training_tasks(config, library)
         law = law_with_parts(config) or BENCHMARK_LAW
-        shown = WorkflowOptions(library=library, required=config.required, filters=config.filters, law=law)
+        shown = WorkflowOptions(
+            library=library, required=config.required, filters=config.filters, law=law, detailed=config.detailed
+        )
         self._validators = {"benchmark": [Validator(held_out, config.validation_episodes, shown)]}
         if config.libraries == "random":
             self._validators["random"] = list(random_validators(config))
@@ -316,6 +318,7 @@ class _Run:
             required=config.required,
             filters=config.filters,
             law=law_with_parts(config) or BENCHMARK_LAW,
+            detailed=config.detailed,
         )
         if config.libraries == "given":
             yield shown, config.imitation_updates
@@ -545,6 +548,7 @@ def make_environments(config: TrainingConfig, options: WorkflowOptions, salt: st
         reward=config.reward,
         filters=config.filters,
         required=config.required,
+        detailed=config.detailed,
         printed_rules=config.printed_rules,
         salt=salt,
     )
@@ -565,7 +569,7 @@ def make_model(
             "attention_tokens": config.attention_tokens,
             "tool_embeddings": config.tool_embeddings,
         }
-        options |= {name: True for name in ("by_state", "relations") if getattr(config, name)}
+        options |= {name: True for name in ("by_state", "relations", "detailed") if getattr(config, name)}
         if law_parts or envs.core.has_sections or config.libraries == "random":
             options["law_parts"] = True
     options["autocast"] = in_bfloat16(config, device)
@@ -610,7 +614,7 @@ def load_start(config: TrainingConfig, library: ToolLibrary) -> LoadedPolicy | N
     if not config.start:
         return None
     start = load_checkpoint(config.start)
-    network = {"network": start.description.network.kind, "by_state": False, "relations": False}
+    network = {"network": start.description.network.kind, **dict.fromkeys(("by_state", "relations", "detailed"), False)}
     network |= start.description.network.arguments
     for name, expected in network.items():
         # A transformer's weights fit any number of tools, and those for laws are added where it has none.

@@ -15,9 +15,8 @@ from resilisim.envs.workflow.spaces import (
     num_actions,
 )
 from resilisim.errors import InvalidInputError
-from resilisim.policies.ppo.network import (
+from resilisim.policies.ppo.features import (
     AGE,
-    INITIAL_PRIOR,
     NUM_TASK_INPUTS,
     NUM_TOOL_FEATURES,
     SLACK,
@@ -26,6 +25,9 @@ from resilisim.policies.ppo.network import (
     TOOL_GROUPS,
     ColumnFeatures,
     Group,
+)
+from resilisim.policies.ppo.network import (
+    INITIAL_PRIOR,
     Layer,
     WorkflowActor,
     WorkflowTransformer,

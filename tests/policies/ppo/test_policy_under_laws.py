@@ -26,8 +26,9 @@ from resilisim.envs.workflow.vector import WorkflowVectorEnv
 from resilisim.errors import InvalidInputError
 from resilisim.policies.ppo.checkpoint import DESCRIPTION_FILE, layout_version, load_checkpoint
 from resilisim.policies.ppo.config import load_config
+from resilisim.policies.ppo.features import groups_of_parts
 from resilisim.policies.ppo.imitation import collect_batch, imitation_batches
-from resilisim.policies.ppo.network import LAW_GROUPS, PART_GROUPS, WorkflowActor, make_network
+from resilisim.policies.ppo.network import WorkflowActor, make_network
 from resilisim.policies.ppo.policy import LawBlindActor, TrainedPolicy, benchmark_actions, reads_laws
 from resilisim.policies.ppo.training import train
 from resilisim.seeding import EVALUATION_SALT
@@ -126,19 +127,20 @@ def test_a_policy_of_the_benchmark_calls_only_and_changes_what_was_refused():
     assert chosen.tolist() == [legal[0], legal[3], meta_action_index(0, 4)]
 
 
-def test_the_network_reads_every_column_and_none_without_a_law():
-    assert len(PART_GROUPS) == spaces.NUM_PART_COLUMNS
-    assert len(LAW_GROUPS) == spaces.NUM_LAW_COLUMNS
-    for number, groups in enumerate((PART_GROUPS, LAW_GROUPS)):
-        assert [group.column for group in groups] == list(range(len(groups))), number
+@pytest.mark.parametrize("detailed", [False, True])
+def test_the_network_reads_every_column_that_it_is_made_for_and_none_without_a_law(detailed):
+    of_tools, of_law = groups_of_parts(detailed=True)
+    for groups, number in ((of_tools, spaces.NUM_PART_COLUMNS), (of_law, spaces.NUM_LAW_COLUMNS)):
+        assert [group.column for group in groups] == list(range(number))
+    num_read = dict(zip(("tool_parts", "law"), map(len, groups_of_parts(detailed)), strict=True))
     torch.manual_seed(0)
-    network = make_network("transformer", 4, READING)
+    network = make_network("transformer", 4, {**READING, "detailed": detailed})
     generator = np.random.default_rng(0)
     shown = {
         "tools": generator.integers(0, 4, (2, 4, 19)),
         "task": generator.integers(0, 4, (2, 38)),
-        "tool_parts": generator.integers(0, 4, (2, 4, 18)),
-        "law": generator.integers(0, 4, (2, 14)),
+        "tool_parts": generator.integers(0, 4, (2, 4, spaces.NUM_PART_COLUMNS)),
+        "law": generator.integers(0, 4, (2, spaces.NUM_LAW_COLUMNS)),
     }
     tensors = {name: torch.from_numpy(array) for name, array in shown.items()}
     with torch.no_grad():
@@ -149,7 +151,8 @@ def test_the_network_reads_every_column_and_none_without_a_law():
             for column in range(shown[name].shape[-1]):
                 changed = tensors[name].clone()
                 changed[..., column] = 3 - changed[..., column]
-                assert not torch.equal(base, network(**{**tensors, name: changed})), (name, column)
+                is_read = not torch.equal(base, network(**{**tensors, name: changed}))
+                assert is_read == (column < num_read[name]), (name, column)
 
 
 def test_a_checkpoint_that_reads_laws_has_a_layout_of_its_own(tmp_path):

@@ -15,7 +15,8 @@ from resilisim.envs.workflow.options import WorkflowOptions
 from resilisim.errors import StoreError
 from resilisim.policies.ppo import checkpoint, training, validation
 from resilisim.policies.ppo.checkpoint import load_checkpoint, random_state, set_random_state
-from resilisim.policies.ppo.network import ColumnFeatures, make_network
+from resilisim.policies.ppo.features import ColumnFeatures
+from resilisim.policies.ppo.network import make_network
 from resilisim.policies.ppo.training import train, training_tasks
 from resilisim.policies.ppo.validation import Validator
 from resilisim.tool_library import default_library

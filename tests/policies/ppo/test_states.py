@@ -14,14 +14,8 @@ from resilisim.envs.workflow import WorkflowOptions, spaces
 from resilisim.errors import InvalidInputError
 from resilisim.policies.ppo import split_look_ahead
 from resilisim.policies.ppo.exact_rates import exact_rates
-from resilisim.policies.ppo.network import (
-    NUM_RELATIONS,
-    Layer,
-    WorkflowActor,
-    WorkflowTransformer,
-    nearness,
-    relations_of,
-)
+from resilisim.policies.ppo.features import NUM_RELATIONS
+from resilisim.policies.ppo.network import Layer, WorkflowActor, WorkflowTransformer, nearness, relations_of
 from resilisim.policies.ppo.states.lessons import make_lesson, with_nearest
 from resilisim.policies.ppo.states.look_ahead import LookAhead
 from resilisim.policies.ppo.states.transition import Transition
@@ -134,8 +128,9 @@ def test_lessons_hold_each_state_once_with_the_best_that_can_be_done_there(part:
     drawn = random_settings(
         "lessons", 0, 2, num_tools=20, parts=[] if part is None else [part], solved=True, selected=False
     )
-    network = WorkflowTransformer(20, **SMALL, law_parts=True)
-    lessons = [make_lesson(drawn.options, np.random.default_rng(3), WorkflowActor(network)) for _ in range(2)]
+    network = WorkflowTransformer(20, **SMALL, law_parts=True, detailed=True)
+    options = drawn.options.with_options({"detailed": True})
+    lessons = [make_lesson(options, np.random.default_rng(3), WorkflowActor(network)) for _ in range(2)]
     for name, array in lessons[0].items():
         np.testing.assert_array_equal(array, lessons[1][name], err_msg="a lesson is a function of its draws")
     lesson = lessons[0]

@@ -75,7 +75,7 @@ def make_lesson(options: WorkflowOptions, generator: np.random.Generator, learne
 def _labelled(transition: Transition, states: States) -> tuple[Batch, NDArray[np.bool_]]:
     """Return states with their targets, and in which of them something is left to choose."""
     shown, _ = transition.show(states)
-    most = MAX_KEPT_UNDER_PARTS if "tool_parts" in shown else MAX_KEPT_STATES
+    most = MAX_KEPT_UNDER_PARTS if transition.envs.core.law.has_sections else MAX_KEPT_STATES
     return label_states(transition.envs, {name: array.copy() for name, array in shown.items()}, most)
 
 

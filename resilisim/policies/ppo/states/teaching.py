@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -49,7 +50,7 @@ def draw_settings(config: TrainingConfig, stream: str, number: int, home: list[T
         turn, kind = divmod(number, HOME_LESSONS)  # one kind is without parts, one with each, one with the hard ones
         every = {HOME_LESSONS - 2: TASK_PARTS, HOME_LESSONS - 1: HARD_PARTS}.get(kind, ())
         parts = [every[turn % len(every)]] if every else []
-    return random_settings(
+    drawn = random_settings(
         name,
         number,
         TASKS_OF_A_LIBRARY[stream],
@@ -59,6 +60,7 @@ def draw_settings(config: TrainingConfig, stream: str, number: int, home: list[T
         solved=solved and stream != "validation",
         selected=stream == "training",
     )
+    return replace(drawn, options=drawn.options.with_options({"detailed": config.detailed}))
 
 
 def random_validators(config: TrainingConfig) -> Iterator[Validator]:
