@@ -93,6 +93,7 @@ def test_gymnasium_pays_it_and_the_check_accepts_it(reward):
     check_conversation_env(lambda: ConversationEnv(reward=reward))
 
 
+NUM_ENVS = 12
 LIBRARIES = [
     {"tasks": TASKS},
     {"tasks": TASKS, "base": 0.6, "max_consecutive_failures": 2, "loop_length": 2},
@@ -109,28 +110,29 @@ LIBRARIES = [
 @pytest.mark.parametrize("mode", ["SAME_STEP", "NEXT_STEP", "DISABLED"])
 def test_a_batch_is_paid_by_the_same_optimum(options, mode):
     envs = {
-        name: WorkflowVectorEnv(24, reward=name, autoreset_mode=mode, **options) for name in ("full_success", *REWARDS)
+        name: WorkflowVectorEnv(NUM_ENVS, reward=name, autoreset_mode=mode, **options)
+        for name in ("full_success", *REWARDS)
     }
     for env in envs.values():
         env.reset(seed=5)
     plain = envs["full_success"]
-    generator, sums, checked = np.random.default_rng(1), np.zeros((3, 24)), 0
+    generator, sums, checked = np.random.default_rng(1), np.zeros((3, NUM_ENVS)), 0
     for _ in range(60):
         actions = random_actions(plain.core.observation["action_mask"], generator, 0.1)
-        good = [solve(plain.problem(env)).best_action(plain.episode_state(env)) for env in range(24)]
-        for env in np.flatnonzero(generator.random(24) < 0.7):
+        good = [solve(plain.problem(env)).best_action(plain.episode_state(env)) for env in range(NUM_ENVS)]
+        for env in np.flatnonzero(generator.random(NUM_ENVS) < 0.7):
             if good[env].kind == "execute":
                 tool, size = plain.core.library.index(good[env].tool), len(plain.core.library)
                 calls = [action_index(kind, tool, size) for kind in (INVOKE_TOOL, RETRY_TOOL)]
                 actions[env] = max(calls, key=lambda action, env=env: plain.action_masks()[env, action])
         over = plain.core.episodes["needs_reset"].astype(bool)
-        before = [solve(plain.problem(env)).value(plain.episode_state(env)) for env in range(24)]
+        before = [solve(plain.problem(env)).value(plain.episode_state(env)) for env in range(NUM_ENVS)]
         stepped = {name: env.step(actions) for name, env in envs.items()}
         ended = stepped["full_success"][2]
         outcome = stepped["full_success"][1]
         after = [
             outcome[env] if ended[env] else solve(plain.problem(env)).value(plain.episode_state(env))
-            for env in range(24)
+            for env in range(NUM_ENVS)
         ]
         value = np.where(over, 0.0, np.array(after) - np.array(before))
         assert np.array_equal(stepped["success"][1], outcome)

@@ -126,7 +126,7 @@ class Preferring:
 
 @pytest.mark.parametrize("part", TASK_PARTS)
 def test_under_each_part_of_a_law_the_computed_rate_is_that_of_many_episodes(part: str) -> None:
-    drawn, episodes = random_settings("rates", 1, 2, num_tools=10, parts=[part]), 1000
+    drawn, episodes = random_settings("rates", 4, 2, num_tools=10, parts=[part]), 1000
     rates = exact_rates(Preferring(), drawn.tasks, options=drawn.options)
     assert (rates.high - rates.low <= 1e-8).all()
     assert (rates.low > 0.01).any()

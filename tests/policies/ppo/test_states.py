@@ -126,9 +126,9 @@ def test_a_network_by_state_does_not_see_how_it_came_to_a_state_and_sees_what_sh
 @pytest.mark.parametrize("part", [None, "outage"])
 def test_lessons_hold_each_state_once_with_the_best_that_can_be_done_there(part: str | None) -> None:
     drawn = random_settings(
-        "lessons", 0, 2, num_tools=20, parts=[] if part is None else [part], solved=True, selected=False
+        "lessons", 0, 2, num_tools=12, parts=[] if part is None else [part], solved=True, selected=False
     )
-    network = WorkflowTransformer(20, **SMALL, law_parts=True, detailed=True)
+    network = WorkflowTransformer(12, **SMALL, law_parts=True, detailed=True)
     options = drawn.options.with_options({"detailed": True})
     lessons = [make_lesson(options, np.random.default_rng(3), WorkflowActor(network)) for _ in range(2)]
     for name, array in lessons[0].items():
