@@ -27,13 +27,24 @@ def records() -> list[EpisodeRecord]:
     return list(synthetic_run(num_tasks=24, num_seeds=5))
 
 
+@pytest.fixture(scope="module")
+def rows(records: list[EpisodeRecord]) -> tuple[GroupSummary, ...]:
+    return rows_of(records)
+
+
+def rows_of(records: list[EpisodeRecord]) -> tuple[GroupSummary, ...]:
+    return tuple(summarise(sums_of(records, {"arguments": {"policy_names": list(CARELESSNESS)}})))
+
+
 def mean(values: Iterator[float] | list[float]) -> float:
     numbers = list(values)
     return sum(numbers) / len(numbers)
 
 
-def test_every_number_is_the_mean_over_the_records(records: list[EpisodeRecord]) -> None:
-    for row in summarise(sums_of(records)):
+def test_every_number_is_the_mean_over_the_records(
+    records: list[EpisodeRecord], rows: tuple[GroupSummary, ...]
+) -> None:
+    for row in rows:
         own = [r for r in records if (r["policy"], r["prompt_type"]) == (row.policy, row.prompt_type)]
         assert row.num_episodes == len(own) == 120
         assert row.num_tasks == 24
@@ -81,8 +92,8 @@ def test_luck_is_taken_out_of_a_small_group_whose_episodes_all_succeed() -> None
     assert row.luck_adjusted.value == pytest.approx(row.optimum.value - row.regret.value, abs=0.01)
 
 
-def test_an_agent_without_regret_is_at_the_ceiling_once_luck_is_out(records: list[EpisodeRecord]) -> None:
-    row = next(row for row in summarise(sums_of(records)) if row.policy == "exact-optimum")
+def test_an_agent_without_regret_is_at_the_ceiling_once_luck_is_out(rows: tuple[GroupSummary, ...]) -> None:
+    row = next(row for row in rows if row.policy == "exact-optimum")
     assert row.mean_beta == pytest.approx(1.0)
     assert row.luck_adjusted.value == pytest.approx(row.optimum.value)
     assert row.biggest_loss is None
@@ -151,13 +162,17 @@ def test_percents_never_show_a_negative_zero() -> None:
 
 
 def printed(records: list[EpisodeRecord], width: int) -> str:
+    return shown(rows_of(records), width)
+
+
+def shown(rows: tuple[GroupSummary, ...], width: int) -> str:
     out = io.StringIO()
-    rows = summarise(sums_of(records, {"arguments": {"policy_names": list(CARELESSNESS)}}))
     Console(file=out, width=width).print(summary_table(rows))
     return out.getvalue()
 
 
 def test_a_bound_in_place_of_the_optimum_is_said(records: list[EpisodeRecord]) -> None:
+    records = [record for record in records if record["prompt_type"] == "optimal"]
     bounded = [{**record, "optimum_gap": 0.02 if record["policy"] == "random" else 0.0} for record in records]
     rows = summarise(sums_of(bounded))
     assert {row.optimum_gap for row in rows if row.policy == "random"} == {0.02}
@@ -173,10 +188,9 @@ def test_a_bound_in_place_of_the_optimum_is_said(records: list[EpisodeRecord]) -
     assert "informed" not in printed([{**record, "optimum_knowledge": "observing"} for record in records], 200)
 
 
-def test_the_table_shows_every_number_with_its_interval(records: list[EpisodeRecord]) -> None:
-    rows = summarise(sums_of(records))
+def test_the_table_shows_every_number_with_its_interval(rows: tuple[GroupSummary, ...]) -> None:
     for width in (80, 110, 160):
-        text = printed(records, width)
+        text = shown(rows, width)
         for row in rows:
             for estimate in (row.success, row.adjusted_share, *([row.luck_adjusted] if width > 80 else [])):
                 assert percent(estimate.value) in text
@@ -184,23 +198,22 @@ def test_the_table_shows_every_number_with_its_interval(records: list[EpisodeRec
         assert "exact-optimum *" in text
         assert "privileged" in text
         assert max(map(len, text.splitlines())) <= width
-    one_line = next(line for line in printed(records, 160).splitlines() if line.strip().startswith("random"))
-    assert percent(rows[-1].optimum.value) in one_line
+    one_line = next(line for line in shown(rows, 160).splitlines() if line.strip().startswith("random"))
+    assert percent(next(row for row in rows if row.policy == "random").optimum.value) in one_line
 
 
-def test_no_width_cuts_the_biggest_loss(records: list[EpisodeRecord]) -> None:
-    lost = [row for row in summarise(sums_of(records)) if row.biggest_loss is not None]
+def test_no_width_cuts_the_biggest_loss(rows: tuple[GroupSummary, ...]) -> None:
+    lost = [row for row in rows if row.biggest_loss is not None]
     assert lost
     for names in (("repairing-follower", "optimal"), ("my-own-agent@openai:model", "flawed:missing:severe")):
-        rows = [replace(row, policy=names[0], prompt_type=names[1]) for row in lost]
-        for width in range(72, 140, 3):
-            out = io.StringIO()
-            Console(file=out, width=width).print(summary_table(rows))
-            for row in rows:
-                assert interval_text(row.success) in out.getvalue()
+        named = tuple(replace(row, policy=names[0], prompt_type=names[1]) for row in lost)
+        for width in (72, 79, 80, 90, 95, 96, 97, 110, 120, 139):
+            text = shown(named, width)
+            for row in named:
+                assert interval_text(row.success) in text
                 loss = percent(row.avoidable_loss(row.biggest_loss or ""))
-                has_losses = "biggest" in out.getvalue()
-                assert (f" {loss} " in out.getvalue()) == has_losses >= (width >= 96), (width, loss)
+                has_losses = "biggest" in text
+                assert (f" {loss} " in text) == has_losses >= (width >= 96), (width, loss)
 
 
 def test_a_policy_named_like_markup_is_shown_as_it_is() -> None:
@@ -234,8 +247,8 @@ def test_no_interval_claims_a_certainty_or_leaves_the_range_of_a_rate() -> None:
         assert min(0.0, each.value) <= each.low <= each.value <= each.high <= max(1.0, each.value)
 
 
-def test_values_outside_0_and_100_are_explained_where_they_occur(records: list[EpisodeRecord]) -> None:
-    assert "below 0 or above 100" not in printed(records, 160)
+def test_values_outside_0_and_100_are_explained_where_they_occur(rows: tuple[GroupSummary, ...]) -> None:
+    assert "below 0 or above 100" not in shown(rows, 160)
     run = synthetic_run(("random",), ("baseline",), num_tasks=6, num_seeds=1)
     above = [{**record, "outcome": 1, "luck": -0.01 * number} for number, record in enumerate(run)]
     row = summarise(sums_of(above))[0]
@@ -246,18 +259,19 @@ def test_values_outside_0_and_100_are_explained_where_they_occur(records: list[E
     assert "A luck-adjusted value below 0 or above 100 comes from removing luck from few episodes" in text
 
 
-def test_the_footer_tells_of_luck_and_of_few_tasks(records: list[EpisodeRecord]) -> None:
+def test_the_footer_tells_of_luck_and_of_few_tasks(
+    records: list[EpisodeRecord], rows: tuple[GroupSummary, ...]
+) -> None:
     few = list(synthetic_run(("random",), ("baseline",), num_tasks=4, num_seeds=2))
     assert "Only 4 tasks: intervals say little" in printed(few, 160)
-    assert "intervals say little" not in printed(records, 160)
-    told = [record for record in records if record["prompt_type"] == "optimal"]
-    for some, words in ((told, "V* is an expected value: a sample can lie above it"), (records, "Both are expected")):
-        footer = " ".join(printed(some, 100).split())
+    wide = " ".join(shown(rows, 160).split())
+    assert "intervals say little" not in wide
+    told = rows_of([record for record in records if record["prompt_type"] == "optimal"])
+    for some, words in ((told, "V* is an expected value: a sample can lie above it"), (rows, "Both are expected")):
+        footer = " ".join(shown(some, 100).split())
         assert words in footer
         assert "by luck, which is removed from shares of" in footer
-    assert "which is removed from shares of reference and from luck-adjusted success" in " ".join(
-        printed(records, 160).split()
-    )
+    assert "which is removed from shares of reference and from luck-adjusted success" in wide
 
 
 @pytest.mark.parametrize("width", [50, 80, 120])
