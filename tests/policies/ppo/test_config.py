@@ -1,8 +1,5 @@
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 
 from resilisim.errors import InvalidInputError
@@ -122,13 +119,3 @@ def test_presets_name_real_settings_and_the_table_explains_each():
         lines = [line.partition(":")[0] for line in preset_text(preset).splitlines() if line and line[0] != "#"]
         assert len(lines) == len(set(lines))
         assert set(lines) <= set(TrainingConfig.model_fields)
-
-
-def test_torch_is_imported_only_when_a_policy_is_read():
-    code = (
-        "import sys, resilisim, resilisim.cli.main, resilisim.envs, resilisim.policies, resilisim.workflows\n"
-        "from resilisim.policies.ppo.config import load_config\n"
-        "load_config(), resilisim.workflows.planner.resolve_planner('auto')\n"
-        "print([name for name in ('torch', 'safetensors', 'stable_baselines3') if name in sys.modules])"
-    )
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "[]\n"
