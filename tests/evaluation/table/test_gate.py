@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,13 @@ from resilisim.provenance import encode_json_line
 from resilisim.workflows import parse_plan
 from tests.evaluation.session_agents import careful, crashing, dodging
 from tests.evaluation.toy_policies import toy_tasks
+
+
+def keep_first(folder: Path, number: int) -> None:
+    """Take all but the first episodes of the plan out of a run: sessions at once end in any order."""
+    path = folder / "episodes.jsonl"
+    lines = sorted(path.read_bytes().splitlines(keepends=True), key=lambda line: int(json.loads(line)["index"]))
+    path.write_bytes(b"".join(lines[:number]))
 
 
 def hasty(session: Session) -> str:
@@ -103,8 +111,7 @@ def test_what_the_infrastructure_broke_helps_nobody_and_turns_nothing_red(runs: 
     for name, kept in (("careful", 1.0), ("hasty", 0.7)):
         broken = tmp_path / name
         shutil.copytree(runs / "careful", broken)
-        lines = (broken / "episodes.jsonl").read_bytes().splitlines(keepends=True)
-        (broken / "episodes.jsonl").write_bytes(b"".join(lines[: int(kept * len(lines))]))
+        keep_first(broken, int(kept * 96))
     whole, part = (gate_runs(runs / "careful", tmp_path / name, margin=0.2).rows[0] for name in ("careful", "hasty"))
     assert (whole.verdict, whole.num_missing) == ("not worse", 0)
     assert (part.verdict, part.num_missing) == ("undecided", 96 - part.pairs)
@@ -145,8 +152,7 @@ def test_explored_runs_are_exact_and_need_no_episodes(runs: Path, tmp_path: Path
     assert (sampled.pairs, sampled.num_missing) == (32, 0)
     part = tmp_path / "part"
     evaluate(agents=hasty, tasks=toy_tasks(2), prompts="optimal", seeds=16, out=part)
-    lines = (part / "episodes.jsonl").read_bytes().splitlines(keepends=True)
-    (part / "episodes.jsonl").write_bytes(b"".join(lines[:20]))
+    keep_first(part, 20)
     rest = gate_runs(runs / "careful explored", part).rows[0]
     assert (rest.pairs, rest.num_missing) == (20, 12)
     assert rest.low < sampled.low
