@@ -253,7 +253,7 @@ def test_a_stopped_sandbox_is_told_and_counted(caplog):
         ScriptedReply(code(anew), "NameError"),
     ]
     with caplog.at_level(logging.WARNING, "resilisim.agents"):
-        played = play(script, block_seconds=0.1)
+        played = play(script, block_seconds=0.3)
     assert played.answer == "new"
     assert played.counters["sandbox_restarts"] == 1
     assert "the sandbox was stopped: TimeoutError" in caplog.text

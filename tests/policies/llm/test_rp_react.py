@@ -485,7 +485,7 @@ def test_after_a_kill_stored_outputs_are_there_again_and_the_rest_is_gone():
         done("b", "NameError"),
         end("ok"),
     ]
-    played = play(script, {"tool_call": [LONG]}, block_seconds=0.1)
+    played = play(script, {"tool_call": [LONG]}, block_seconds=0.3)
     assert (played.answer, played.counters["sandbox_restarts"]) == ("ok", 1)
     script = [
         *(*RUN, act("python", code="len(output_1)")),
