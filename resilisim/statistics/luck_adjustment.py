@@ -7,9 +7,9 @@ The weights are fitted for each fold of episodes on the other folds, whose draws
 unbiased, and the noise that the sums explain is gone.
 
 For agents near the optimum L alone explains nearly everything; one that gives up early, say, is better explained by the
-draws of the tools that it needs. So there are several fits, and the one that foretells other folds best is taken: the
-slope on L, drawn to what an agent like this should have (`fit_beta`), and ridge regressions on L and others together,
-drawn to the first (Hoerl and Kennard 1970).
+draws of the tools that it needs. So the slope on L, drawn to what an agent like this should have (`fit_beta`), is left
+for one of several ridge regressions on L and others together, drawn to the first (Hoerl and Kennard 1970): the one that
+foretells other folds best, as far as that is sure. Few episodes cannot tell: below `FEWEST_EPISODES` there is L alone.
 """
 
 from __future__ import annotations
@@ -38,9 +38,12 @@ NUM_NUMBERS: Final = LUCK + 1 + NUM_MORE
 # Which of them are weighted luck, and which are draws of required tools before any failure (`table.controls`).
 WEIGHTED_LUCK, FIRST_DRAWS, ALL = slice(0, 4), slice(4, 9), slice(0, NUM_MORE)
 # What is fitted beside luck, and how strongly it is drawn to the fit on luck alone, in episodes of ordinary size: few
-# episodes tell few weights. From trials with one task and 30 to 300 seeds, and with 60 tasks.
+# episodes tell few weights. From trials with one task and 20 to 300 seeds, and with 30 and 60 tasks.
 CHOICES: Final = ((FIRST_DRAWS, 3.0), (WEIGHTED_LUCK, 3.0), (ALL, 10.0))
-EPISODES_PER_WEIGHT: Final = 4  # of other folds, for more than the slope on luck
+# Of other folds, for more than the slope on luck, of each policy: fewer hold so few of the rarer outcome that a fit on
+# more can foretell all of them and still be far off. This must not hang on how many there are: whether luck alone is
+# taken off would then depend on the rate that is estimated, and that costs more than it saves.
+FEWEST_EPISODES: Final = 45
 FEWEST_OF_EACH: Final = 3  # of them that succeeded, and that did not
 LEAST_GAIN: Final = 0.3  # by which share a fit on more has to foretell better
 LEAST_SCORE: Final = 2.0  # and by how many standard errors
@@ -171,7 +174,9 @@ def fit_controls(folds: FloatArray, target: int, first: Fit, num_sides: int = 1)
     """Return the weights of control variates, fitted on some folds: by a first fit, or where it is better by ridge.
 
     Which fit is better is told by how well each foretells every fold from the others. One on more than luck must be
-    better by more than folds differ in that.
+    better by more than folds differ in that, and is gone to as far as it is: by 1 - (LEAST_SCORE noise / gain)^2 of the
+    way from the first, which is 0 where the gain could be noise and near 1 where it is far from that (the shrinkage of
+    James and Stein 1961).
 
     Args:
         folds: Moments of each fold; shape (num_folds, num_numbers, num_numbers).
@@ -185,7 +190,8 @@ def fit_controls(folds: FloatArray, target: int, first: Fit, num_sides: int = 1)
     plain, count = first(total), float(total[0, 0])
     spread = float(total[target, target]) - float(total[0, target]) ** 2 / max(count, 1.0)
     has_more = len(plain) == num_sides * (1 + NUM_MORE)
-    enough = len(folds) > 1 and spread >= FEWEST_OF_EACH * (1.0 - FEWEST_OF_EACH / count)
+    enough = len(folds) > 1 and count >= FEWEST_EPISODES * num_sides
+    enough = enough and spread >= FEWEST_OF_EACH * (1.0 - FEWEST_OF_EACH / count)
     if not has_more or not enough:
         return plain
     others = total - folds
@@ -198,15 +204,16 @@ def fit_controls(folds: FloatArray, target: int, first: Fit, num_sides: int = 1)
         of_side = np.zeros(NUM_MORE, dtype=np.bool_)
         of_side[which] = True
         chosen = np.concatenate([np.ones(num_sides, dtype=np.bool_), *[of_side] * num_sides])
-        if count < EPISODES_PER_WEIGHT * int(chosen.sum()):
-            continue
         if np.diagonal(total)[target + 1 :][chosen][num_sides:].max() <= ROUNDING * count:
             continue  # nothing but luck
         fits = ridge(others, target, guesses, strength, chosen)
         gains = left - unexplained(folds, others, target, fits)  # (num_folds,)
         gain, noise = float(gains.sum()), float(gains.std(ddof=1)) * len(folds) ** 0.5
-        if gain > max(most, LEAST_GAIN * float(left.sum()), LEAST_SCORE * noise):
-            best, most = ridge(total, target, plain, strength, chosen), gain
+        if gain <= max(LEAST_GAIN * float(left.sum()), LEAST_SCORE * noise):
+            continue
+        share = 1.0 - (LEAST_SCORE * noise / gain) ** 2
+        if share * gain > most:
+            best, most = plain + share * (ridge(total, target, plain, strength, chosen) - plain), share * gain
     return best
 
 

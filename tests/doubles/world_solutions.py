@@ -167,9 +167,8 @@ class Solution:
         if any(values.get(name) is None for name in self.evidence):
             return UNKNOWN
         if "evidence" in self.task.metadata:
-            wrong = [
-                values[name] for name in self.evidence if values[name] != self.wanted[self.source(name)][name].words
-            ]
+            right = {name: one.words for taken in self.wanted for name, one in taken.items() if isinstance(one, Words)}
+            wrong = [values[name] for name in self.evidence if values[name] != right[name]]
             return str(wrong[0] if wrong else self.task.metadata["answers"][0])
         source = self.answer_from
         text = as_text(filled(source["value"], values))

@@ -15,6 +15,7 @@ from resilisim.errors import InvalidInputError
 from resilisim.seeding import Draws
 from resilisim.statistics.estimates import clopper_pearson
 from resilisim.statistics.luck_adjustment import (
+    FEWEST_EPISODES,
     FIRST_DRAWS,
     NUM_FOLDS,
     NUM_MORE,
@@ -23,6 +24,7 @@ from resilisim.statistics.luck_adjustment import (
     PRIOR_EPISODES,
     cross_fitted_weights,
     fit_beta,
+    fit_controls,
     fold_of,
     moments_of,
     ridge,
@@ -115,8 +117,31 @@ def test_more_than_luck_is_taken_off_only_where_that_explains_outcomes():
     assert left.var() < 0.6 * outcome.var()
     of_luck = cross_fitted_weights(folds_of((luck > 0.0).astype(float), optimum, luck, more))
     assert not of_luck[:, 1:].any()
-    few = np.arange(60) < 20  # too few to tell more than a slope
+    few = np.arange(60) < FEWEST_EPISODES  # of which others are fewer: too few to tell more than a slope
     assert not cross_fitted_weights(folds_of(*(each[few] for each in (outcome, optimum, luck, more))))[:, 1:].any()
+
+
+def test_weights_go_as_far_towards_a_fit_on_more_as_it_is_surely_better():
+    """Noise makes a gain less sure, step by step, from most of the way to none of it."""
+    more, noise = numbers_of(90, "sure"), numbers_of(90, "noise")[:, 0]
+    luck, optimum = numbers_of(90, "luck")[:, 0], np.full(90, 0.5)
+    signal = more[:, FIRST_DRAWS].sum(axis=1)
+    only_first = np.isin(np.arange(1 + NUM_MORE), 1 + np.arange(NUM_MORE)[FIRST_DRAWS])
+    chosen, shares = only_first | (np.arange(1 + NUM_MORE) == 0), []
+    for size in (0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 8.0):
+        folds = folds_of(signal + size * noise, optimum, luck, more)
+        total = folds.sum(axis=0)
+        plain = by_luck(total)
+        way = ridge(total, OUTCOME, plain, 3.0, chosen) - plain
+        gone = fit_controls(folds, OUTCOME, by_luck) - plain
+        shares.append(float(gone @ way / (way @ way)))
+    assert shares == sorted(shares, reverse=True)
+    assert shares[0] > 0.85
+    assert shares[-1] == 0.0
+
+
+def by_luck(moments: np.ndarray) -> np.ndarray:
+    return np.array([fit_beta(moments), *[0.0] * NUM_MORE])
 
 
 def test_the_weights_of_a_fold_do_not_look_at_it():
