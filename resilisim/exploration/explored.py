@@ -27,6 +27,7 @@ from resilisim.exploration.exploration_folder import explored_arguments, play_ex
 from resilisim.exploration.exploring import ExplorationLimits, ExploredRow
 from resilisim.policies.function_agent import AgentFunction
 from resilisim.provenance import content_hash
+from resilisim.tables.numbers import percent
 from resilisim.tables.table import Table
 from resilisim.tasks.benchmark import BENCHMARK_VERSION
 from resilisim.tool_library import ToolLibrary
@@ -109,7 +110,15 @@ def rates_table(rows: Sequence[ExploredRow]) -> Table:
         headings = ["policy", "prompt", "tasks"]
     cells = [[*names, *_numbers(group)] for names, group in lines]
     note = "Percent. The rate is certain to lie between low and high; where they are equal, it is exact."
-    return Table("", [*headings, "low", "high", "estimate", "V*", "plays"], cells, text_columns=3, notes=[note])
+    is_exact = all(percent(row.low) == percent(row.high) for row in rows)  # then all three say the same
+    return Table(
+        "",
+        [*headings, "low", "high", "estimate", "V*", "plays"],
+        cells,
+        text_columns=3,
+        notes=[note],
+        optional=["estimate"] if is_exact else [],
+    )
 
 
 def _numbers(rows: Sequence[ExploredRow]) -> list[Any]:

@@ -145,10 +145,11 @@ def show_costs(record: EpisodeRecord, out: Console) -> None:
     rows = []
     for step in record["steps"]:
         message = " ".join([step["kind"], step["tool"] or ""]).strip()
-        worth = (step["value"], step["action_value"], step["regret"], step["luck"], step["label"] or "")
+        reason = (step["label"] or "").replace("_", " ")
+        worth = (step["value"], step["action_value"], step["regret"], step["luck"], reason)
         rows.append([step["turn"], message, result_of(step), *worth])
-    columns = ["turn", "message", "result", "V before", "Q", "regret", "luck", "label"]
-    out.print(Table.of_values("What each message cost", columns, rows))
+    columns = ["turn", "message", "result", "V before", "Q", "regret", "luck", "reason"]
+    out.print(Table.of_values("What each message cost", columns, rows, optional=["Q"]))  # V before - regret
     score = record["score"]
     best = f"best possible from the start: {record['optimum']:.4f}{_after_search(record)}\n"
     best = "" if "no_ceiling" in record else best
