@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from benchmarks.workflow import Policy, sensible
 from resilisim.envs.workflow.spaces import INVOKE_TOOL, NUM_ACTION_TYPES, NUM_META_ACTIONS, RETRY_TOOL
-from resilisim.envs.workflow.training import MAX_STAGE
+from resilisim.envs.workflow.training_law import MAX_STAGE
 from resilisim.envs.workflow.vector import WorkflowVectorEnv
 from resilisim.statistics.estimates import clopper_pearson
 from resilisim.tables.numbers import percent

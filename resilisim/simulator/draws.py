@@ -15,8 +15,7 @@ from typing import ClassVar, Final, Literal, Protocol
 from resilisim.errors import InvalidInputError, unknown_name
 from resilisim.seeding import PURPOSE_SUCCESS
 from resilisim.simulator.compiled import draw_bits
-from resilisim.simulator.law import CORRUPTIONS, OVERSIZED
-from resilisim.simulator.outcomes import (
+from resilisim.simulator.failures_and_payloads import (
     RATE_LIMIT_ERROR,
     SERVICE_UNAVAILABLE,
     TIMEOUT,
@@ -27,6 +26,7 @@ from resilisim.simulator.outcomes import (
     possible_errors,
     shown_failure,
 )
+from resilisim.simulator.law import CORRUPTIONS, OVERSIZED
 from resilisim.simulator.problem import Problem
 from resilisim.simulator.rulebook.dynamics import NOTHING, UNTIMED, Draw
 from resilisim.simulator.rulebook.luck import (

@@ -11,13 +11,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from resilisim.envs.workflow.observation import (
-    show_confidences,
-    show_dependency_counts,
-    show_due,
-    show_trainer,
-    write_mask,
-)
+from resilisim.envs.workflow.mask import show_confidences, write_mask
+from resilisim.envs.workflow.observation import show_dependency_counts, show_due, show_trainer
 from resilisim.envs.workflow.records import (
     Bytes,
     Episode,

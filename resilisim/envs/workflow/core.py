@@ -17,7 +17,7 @@ from resilisim.envs.settings import JUDGED_REWARDS
 from resilisim.envs.workflow.batch_loops import begin_episodes, show_patterns, step_environments, write_starts
 from resilisim.envs.workflow.context import build_context
 from resilisim.envs.workflow.judging import ActionJudge, SolvedValues, TabulatedValues
-from resilisim.envs.workflow.observation import confidence, pattern_confidence, pattern_key
+from resilisim.envs.workflow.mask import confidence, pattern_confidence, pattern_key
 from resilisim.envs.workflow.options import WorkflowOptions, resolve_tasks
 from resilisim.envs.workflow.records import (
     MAX_PATTERNS,
@@ -50,7 +50,7 @@ from resilisim.envs.workflow.spaces import (
 )
 from resilisim.envs.workflow.step import Outcome
 from resilisim.envs.workflow.tables import build_tables, call_parameters
-from resilisim.envs.workflow.training import MAX_STAGE
+from resilisim.envs.workflow.training_law import MAX_STAGE
 from resilisim.errors import InvalidInputError, check_integer, check_share
 from resilisim.seeding import hash_words
 from resilisim.simulator.messages import FINISH, WAIT, Message, execution

@@ -101,7 +101,7 @@ class WorkflowEnv(CoreUser, gymnasium.Env[Observation, SupportsIndex]):
     regret of each step, which no luck changes; 0 for the optimum. Both need a law that is solved, so not the training
     law; under the benchmark law tables of V* are made at the start (145 MB for the train split, a few seconds), under
     laws with parts each task is solved when it is first met. `two_phase`: the paper's reward, coverage first and order
-    later (`training`).
+    later (`rewards`).
 
     ## Termination
     Benchmark law: full success, the last step (10), five failed executions in a row, the loop rule; under a law with a

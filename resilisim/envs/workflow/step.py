@@ -9,18 +9,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypeAlias
 
-from resilisim.envs.workflow.observation import (
+from resilisim.envs.workflow.mask import (
     allow_acceptance,
     allow_execution,
     pattern_confidence,
     show_confidences,
+    write_mask,
+)
+from resilisim.envs.workflow.observation import (
     show_counters,
     show_dependency_counts,
     show_due,
     show_sections,
     show_serving,
     show_shared,
-    write_mask,
 )
 from resilisim.envs.workflow.records import (
     Episode,
@@ -32,6 +34,7 @@ from resilisim.envs.workflow.records import (
     World,
     copy_words,
 )
+from resilisim.envs.workflow.rewards import execution_reward, longest_ascending_run, progress_without_list, step_reward
 from resilisim.envs.workflow.spaces import (
     BLOCK_REFUSED,
     CHECK_DEPENDENCIES,
@@ -60,16 +63,7 @@ from resilisim.envs.workflow.spaces import (
     VALIDATE_OUTPUT,
     saturated,
 )
-from resilisim.envs.workflow.training import (
-    MAX_STAGE,
-    STAGES,
-    execution_reward,
-    longest_ascending_run,
-    progress_without_list,
-    step_reward,
-    training_base,
-    training_probability,
-)
+from resilisim.envs.workflow.training_law import MAX_STAGE, STAGES, training_base, training_probability
 from resilisim.seeding import PURPOSE_ERROR_CODE, PURPOSE_FAILURE, PURPOSE_SUCCESS, WORD_MASK
 from resilisim.simulator.compiled import inlined, inlined_bits, inlined_threefry, scalar, unlikely
 from resilisim.simulator.rulebook.entering import enter_result, finish_value, signature_of_call

@@ -21,6 +21,7 @@ from resilisim.envs.workflow.records import (
     task_dtype,
     world_dtype,
 )
+from resilisim.envs.workflow.rewards import num_milestones
 from resilisim.envs.workflow.spaces import (
     LARGEST,
     NUM_TASK_FEATURES,
@@ -41,7 +42,7 @@ from resilisim.envs.workflow.spaces import (
     saturated,
     tool_of,
 )
-from resilisim.envs.workflow.training import MAX_STAGE, num_milestones
+from resilisim.envs.workflow.training_law import MAX_STAGE
 from resilisim.seeding import hash_words
 from resilisim.simulator.law import Law
 from resilisim.simulator.problem import Problem, build_problem

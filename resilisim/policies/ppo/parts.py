@@ -33,7 +33,7 @@ from pydantic import ConfigDict
 from sb3_contrib import MaskablePPO
 
 from resilisim.envs.workflow.options import BENCHMARK_TURNS
-from resilisim.envs.workflow.training import COVERAGE_PHASE, MAX_STAGE, SEQUENCE_PHASE, phase_of
+from resilisim.envs.workflow.training_law import COVERAGE_PHASE, MAX_STAGE, SEQUENCE_PHASE, phase_of
 from resilisim.envs.workflow.vector import WorkflowVectorEnv
 from resilisim.errors import InvalidInputError, StoreError
 from resilisim.inputs import validated
