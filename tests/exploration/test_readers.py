@@ -196,6 +196,10 @@ REFUSED: dict[str, tuple[Callable[[Path, Path], object], str]] = {
         lambda run, out: extend_run(run, out, find_task, policy=AGENTS[0], options={}, max_turns=9),
         "branches of unequal weight: episodes are played again one by one",
     ),
+    "a branch that is not there": (
+        lambda run, out: find_episode(run, "123456"),
+        "expected the number of a branch in episodes.jsonl",
+    ),
     "submit define": (lambda run, out: define_set(run, "mine"), "branches of unequal weight: a set is of episodes"),
     "judge": (
         lambda run, out: asyncio.run(judge_run(run, ScriptedChatModel([]))),

@@ -21,7 +21,14 @@ from resilisim.evaluation.episode.rejudging import brought
 from resilisim.evaluation.episode.texts import has_agent_texts, opened
 from resilisim.evaluation.run.contestants import ModelSettings, PolicyMaker
 from resilisim.evaluation.run.plan import library_of_run
-from resilisim.evaluation.run.store import EpisodeJournal, JournalFolder, read_failures, read_manifest, read_records
+from resilisim.evaluation.run.store import (
+    EPISODES_NAME,
+    EpisodeJournal,
+    JournalFolder,
+    read_failures,
+    read_manifest,
+    read_records,
+)
 from resilisim.policies.agent_record import Journal
 from resilisim.policies.base import AgentFailed
 from resilisim.policies.llm.policy import LlmPolicy
@@ -60,11 +67,11 @@ def find_episode(directory: Path | str, wanted: str) -> EpisodeRecord | FailureR
             f"{entry['instance_id']}:{entry['seed']}:{entry['policy']}:{entry['prompt_type']}" for entry in records[:3]
         )
         raise InvalidInputError(f"episode {wanted!r} could be {len(records)} episodes of {directory}: {several}, ...")
-    planned = read_manifest(directory)["arguments"].get("num_episodes", 0)
-    raise InvalidInputError(
-        f"{directory} holds no episode {wanted!r}: expected a number from 0 to {planned - 1}, "
-        "or TASK:SEED:POLICY:PROMPT"
-    )
+    arguments = read_manifest(directory)["arguments"]
+    numbers = f"a number from 0 to {arguments.get('num_episodes', 0) - 1}"
+    if arguments.get("explored"):
+        numbers = f"the number of a branch in {EPISODES_NAME}"
+    raise InvalidInputError(f"{directory} holds no episode {wanted!r}: expected {numbers}, or TASK:SEED:POLICY:PROMPT")
 
 
 def finished(episode: EpisodeRecord | FailureRecord) -> EpisodeRecord | None:
