@@ -77,7 +77,9 @@ def test_a_run_with_faults_shows_what_the_services_did(tmp_path: Path) -> None:
     found = evaluate("reference", f"apis-v1:faults:{task}", "baseline", seeds=1, out=tmp_path)
     errors = sum(found.facts.breakdown.errors.values())
     executions = sum(found.facts.breakdown.executions.values())
-    assert f"{executions} calls of APIs, {1 - errors / executions:.1%} of them succeeded" in real_api_tables(tmp_path)
+    assert f"{executions:,.0f} calls of APIs, {1 - errors / executions:.1%} of them succeeded" in real_api_tables(
+        tmp_path
+    )
     record = next(found.records())
     drawn = [
         TwinLaw().drawn(f"{task}/0", step["tool"], step["attempt"] - 1)[0] for step in record["steps"] if step["tool"]
