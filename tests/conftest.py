@@ -79,6 +79,6 @@ def python() -> Iterator[list[str]]:
 # Compiling and the first solving of a problem take seconds, so a time limit per example would only measure the machine.
 # The same examples in every run: a red suite is red for everybody.
 settings.register_profile(
-    "resilisim", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True, max_examples=20
+    "resilisim", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True, max_examples=30
 )
 settings.load_profile("resilisim")
