@@ -361,7 +361,7 @@ def label_states(
     With `max_states`, which is for environments without filters, states count as having nothing left whose values
     would take more states than these.
     """
-    if vector_env.core.law.has_sections:
+    if vector_env.problem(0).dynamics.has_sections:
         return _label_under_parts(vector_env, observations, max_states)
     mask = np.array(observations["action_mask"], dtype=np.bool_)
     num_envs, num_actions = mask.shape

@@ -489,31 +489,36 @@ def ascend(
     loops_after: NDArray[np.int64],
     max_entries: int,
 ) -> float:
-    """Set the limits of the steps `optional` in `steps` by coordinate ascent and return the chance of full success."""
+    """Set the limits of the steps `optional` in `steps` by coordinate ascent and return the chance of full success.
+
+    A number that changes nothing would only be one more thing to read, so it is taken away again. Without it others may
+    have better values than with it: the ascent goes on from there.
+    """
     rest = (num_required, probability, turns, rows_after, loops_after, max_entries)
     best, _ = follow(steps, dependencies, *rest)
-    improved = True
-    while improved:
-        improved = False
+    before, taken_away = -1.0, True
+    while taken_away and best > before + TOLERANCE:
+        before, taken_away, improved = best, False, True
+        while improved:
+            improved = False
+            for number in optional:
+                for column in (MAX_TRIES, SKIP_FROM):
+                    chosen = steps[number, column]
+                    for limit in range(turns + 1, 0, -1):
+                        steps[number, column] = limit if limit <= turns else NEVER
+                        success, _ = follow(steps, dependencies, *rest)
+                        if success > best + TOLERANCE:
+                            best, chosen, improved = success, steps[number, column], True
+                    steps[number, column] = chosen
         for number in optional:
             for column in (MAX_TRIES, SKIP_FROM):
                 chosen = steps[number, column]
-                for limit in range(turns + 1, 0, -1):
-                    steps[number, column] = limit if limit <= turns else NEVER
-                    success, _ = follow(steps, dependencies, *rest)
-                    if success > best + TOLERANCE:
-                        best, chosen, improved = success, steps[number, column], True
-                steps[number, column] = chosen
-    # A number that changes nothing would only be one more thing to read.
-    for number in optional:
-        for column in (MAX_TRIES, SKIP_FROM):
-            chosen = steps[number, column]
-            if column == SKIP_FROM and chosen == 1:
-                continue
-            steps[number, column] = NEVER
-            success, _ = follow(steps, dependencies, *rest)
-            if success < best - TOLERANCE:
-                steps[number, column] = chosen
-            else:
-                best = success
+                if chosen == NEVER or (column == SKIP_FROM and chosen == 1):
+                    continue
+                steps[number, column] = NEVER
+                success, _ = follow(steps, dependencies, *rest)
+                if success < best - TOLERANCE:
+                    steps[number, column] = chosen
+                else:
+                    best, taken_away = success, True
     return best

@@ -488,7 +488,11 @@ class ReachableOptimum(Values):
         messages = [FINISH] if is_done else []
         if is_awaiting_closing(problem, known):
             return messages or [FINISH]
-        tools = [next_required(problem, known), *self.states.stage.tools]
+        # Of equals what is needed, then what has not succeeded: else a plan would call what has for as long as it can.
+        told_apart = sorted(
+            self.states.stage.tools, key=lambda tool: (known.status[tool] == SUCCEEDED, tool not in problem.closure)
+        )
+        tools = [next_required(problem, known), *told_apart]
         tools += [tool for one in self.neutral for tool in self._spares(known, one.tools)]
         messages += [self.call(known, tool) for tool in dict.fromkeys(tools)]
         return [*messages, WAIT] if self.states.stage.rules.waiting_is_productive else messages
