@@ -51,8 +51,8 @@ def gate_table(gate: Gate) -> Table:
     if any(row.num_missing for row in gate.rows):
         notes.append("missing: pairs that one side has not finished; the bounds assume the worst of them, either way.")
     texts = (0, 1, len(columns) - 1)
-    optional = ("won", "lost", "prompt")
-    return Table.of("", gate.rows, columns, text_columns=texts, notes=notes, optional=optional)
+    # Nothing but the prompt can go: a verdict without the episodes that were lost says too little.
+    return Table.of("", gate.rows, columns, text_columns=texts, notes=notes, optional=("prompt",))
 
 
 def parted_tables(gate: Gate, most: int = MOST_SHOWN) -> Iterator[Table]:
