@@ -68,8 +68,9 @@ if TYPE_CHECKING:
 
 DESCRIPTION_FILE = "policy.json"
 WEIGHTS_FILE = "policy.safetensors"
-# What not every transformer reads, by the names of its arguments.
-READS = ("law_parts", "by_state", "relations", "detailed")
+# What not every transformer reads, by the names of its arguments; all but the first are settings of a training.
+SETTINGS_OF_READING = ("by_state", "relations", "detailed")
+READS = ("law_parts", *SETTINGS_OF_READING)
 # To be raised when a network computes something else from weights of the same names and shapes.
 NETWORKS_VERSION = 1
 
@@ -218,7 +219,7 @@ def describe_policy(
         }
         # Only where they hold, so that descriptions without them stay what they are.
         reads = {"law_parts": network.part_features is not None}
-        reads |= {name: getattr(network, name) for name in READS if name != "law_parts"}
+        reads |= {name: getattr(network, name) for name in SETTINGS_OF_READING}
         arguments |= {name: True for name, is_so in reads.items() if is_so}
     return PolicyDescription(
         format="resilisim-policy-1",

@@ -42,6 +42,7 @@ from resilisim.policies.ppo.adjustment import (
     EpisodeRecorder,
 )
 from resilisim.policies.ppo.checkpoint import (
+    SETTINGS_OF_READING,
     LoadedPolicy,
     ResumePoint,
     TrainingFolder,
@@ -569,7 +570,7 @@ def make_model(
             "attention_tokens": config.attention_tokens,
             "tool_embeddings": config.tool_embeddings,
         }
-        options |= {name: True for name in ("by_state", "relations", "detailed") if getattr(config, name)}
+        options |= {name: True for name in SETTINGS_OF_READING if getattr(config, name)}
         if law_parts or envs.core.has_sections or config.libraries == "random":
             options["law_parts"] = True
     options["autocast"] = in_bfloat16(config, device)
@@ -614,7 +615,7 @@ def load_start(config: TrainingConfig, library: ToolLibrary) -> LoadedPolicy | N
     if not config.start:
         return None
     start = load_checkpoint(config.start)
-    network = {"network": start.description.network.kind, **dict.fromkeys(("by_state", "relations", "detailed"), False)}
+    network = {"network": start.description.network.kind, **dict.fromkeys(SETTINGS_OF_READING, False)}
     network |= start.description.network.arguments
     for name, expected in network.items():
         # A transformer's weights fit any number of tools, and those for laws are added where it has none.

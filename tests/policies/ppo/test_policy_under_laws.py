@@ -38,16 +38,17 @@ from tests.envs.workflow.test_law_parts import LAWS, TASK
 from tests.simulator.test_parts import SMALL
 
 READING = {**SMALL_NETWORK, "law_parts": True}
+DETAILED = {**READING, "by_state": True, "relations": True, "detailed": True}
 
 
-@pytest.mark.parametrize("reads", [False, True])
+@pytest.mark.parametrize("options", [SMALL_NETWORK, READING, DETAILED])
 @pytest.mark.parametrize(
-    "name", ["much at once", "error kinds", "corrupt, only validators tell", "rate limit of tools"]
+    "name", ["much at once", "error kinds", "corrupt, only validators tell", "rate limit of tools", "plain"]
 )
-def test_a_policy_plays_a_conversation_and_sees_it_as_it_is(tmp_path, name, reads):
-    folder = save_random(tmp_path, 3, SMALL, options=READING if reads else SMALL_NETWORK)
+def test_a_policy_plays_a_conversation_and_sees_it_as_it_is(tmp_path, name, options):
+    folder = save_random(tmp_path, 3, SMALL, options=options)
     policy, said = TrainedPolicy(folder, SMALL), set()
-    conversation = ConversationEnv(law=LAWS[name], max_turns=8, library=SMALL, search="lexical")
+    conversation = ConversationEnv(law=LAWS.get(name, Law()), max_turns=8, library=SMALL, search="lexical")
     for seed in range(6):
         observation, info = conversation.reset(seed=seed, options={"task": TASK})
         policy.reset(observation, info)
@@ -62,7 +63,7 @@ def test_a_policy_plays_a_conversation_and_sees_it_as_it_is(tmp_path, name, read
             said.add(message.partition(">")[0])
             observation, _, ended, _, info = conversation.step(message)
     assert "<tool_call" in said
-    assert reads or "<wait/" not in said  # a policy of the benchmark does not know what that is for
+    assert "law_parts" in options or "<wait/" not in said  # a policy of the benchmark does not know what that is for
 
 
 def _without_digests(parts):
