@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -19,9 +21,7 @@ class WordIndex:
 
     def __init__(self, texts: Sequence[str]) -> None:
         with quiet():
-            from bm25s import BM25  # as the other search's libraries, only where it searches
-
-            self._bm25 = BM25(method="lucene", k1=1.5, b=0.75)
+            self._bm25 = _bm25s().BM25(method="lucene", k1=1.5, b=0.75)
             self._num_texts = len(texts)
             words = _words(texts)
             counts = Counter(word for some in words for word in set(some))
@@ -44,11 +44,27 @@ class WordIndex:
         return math.log(1.0 + (self._num_texts - count + 0.5) / (count + 0.5))
 
 
+@lru_cache(maxsize=1)
+def _bm25s() -> Any:
+    """Import bm25s, as the other search's libraries only where something is searched for.
+
+    It would start JAX where that is installed, for a function that nothing here calls, and JAX takes three quarters of
+    a GPU's memory when it starts: from a model that is trained or played beside it.
+    """
+    is_hidden = "jax" not in sys.modules
+    if is_hidden:
+        sys.modules["jax"] = None  # type: ignore[assignment] # how Python says that a module is not there
+    try:
+        import bm25s
+    finally:
+        if is_hidden:
+            del sys.modules["jax"]
+    return bm25s
+
+
 def _words(texts: Sequence[str]) -> list[list[str]]:
     """Return the stems of the words of each text that are no stop words."""
-    from bm25s import tokenize
-
-    words: list[list[str]] = tokenize(
+    words: list[list[str]] = _bm25s().tokenize(
         [text[:LONGEST_TEXT] for text in texts],
         token_pattern=_WORD,
         stopwords="english",

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import pickle
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -140,3 +143,25 @@ def test_an_index_of_texts_finds_what_a_search_through_them_finds() -> None:
         TextIndex(texts, "lexial")
     with pytest.raises(InvalidInputError, match="expected at least 1"):
         index.search("kites", 0)
+
+
+def test_searching_by_words_does_not_start_jax(tmp_path: Path) -> None:
+    """Where JAX is installed it would take three quarters of a GPU's memory, and afterwards it is there as before."""
+    (tmp_path / "jax").mkdir()
+    (tmp_path / "jax" / "__init__.py").write_text("print('JAX is imported')", encoding="utf-8")
+    (tmp_path / "jax" / "lax.py").write_text("def top_k(*given): print('JAX is started')", encoding="utf-8")
+    code = (
+        "from resilisim.tool_library import default_library\n"
+        "from resilisim.tool_library.retrieval import default_retriever\n"
+        "print(default_retriever(default_library(), 'lexical').search('read a file', 1)[0].name)\n"
+        "import jax"
+    )
+    paths = os.pathsep.join([str(tmp_path), *filter(None, sys.path)])
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": paths},
+    )
+    assert done.stdout.splitlines() == [RETRIEVER.search("read a file", 1)[0].name, "JAX is imported"]
