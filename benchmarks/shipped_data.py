@@ -13,21 +13,17 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from resilisim.envs.workflow.context import SCHEMA as SIMILARITY_SCHEMA
-from resilisim.envs.workflow.context import retrieved_scores, similarity_file
+from resilisim.envs.workflow.context import SIMILARITY_SCHEMA, retrieved_scores, similarity_file
 from resilisim.provenance import canonical_json, content_hash, package_versions
 from resilisim.tasks.benchmark import BENCHMARK_SEED, BENCHMARK_VERSION, BENCHMARKS, benchmark_file, benchmark_tasks
 from resilisim.tasks.generation import DEFAULT_COUNT, generate_tasks
-from resilisim.tasks.searches import NOT_SHOWN, all_searches_needed, searches_file
-from resilisim.tasks.searches import SCHEMA as SEARCHES_SCHEMA
+from resilisim.tasks.searches import NOT_SHOWN, SEARCHES_SCHEMA, all_searches_needed, searches_file
 from resilisim.tool_library import ToolLibrary, default_library
 from resilisim.tool_library.embeddings import DEFAULT_MODEL_PACKAGE
 from resilisim.tool_library.retrieval import default_retriever
-from resilisim.worlds.pages.generated import DATA_FILE as PAGES_FILE
-from resilisim.worlds.pages.generated import pages_lines
+from resilisim.worlds.pages.generated import PAGES_FILE, pages_lines
 from resilisim.worlds.records.contents import Recipe
-from resilisim.worlds.records.world import DATA_FILE as RECORDS_FILE
-from resilisim.worlds.records.world import RECORDS_VERSION, records_lines
+from resilisim.worlds.records.world import RECORDS_FILE, RECORDS_VERSION, records_lines
 
 
 def benchmark_lines() -> bytes:

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.workflow import Policy, sensible
+from resilisim.envs.workflow.kernels.training_law import MAX_STAGE
 from resilisim.envs.workflow.spaces import INVOKE_TOOL, NUM_ACTION_TYPES, NUM_META_ACTIONS, RETRY_TOOL
-from resilisim.envs.workflow.training_law import MAX_STAGE
 from resilisim.envs.workflow.vector import WorkflowVectorEnv
 from resilisim.statistics.estimates import clopper_pearson
 from resilisim.tables.numbers import percent

@@ -70,6 +70,10 @@ class InfrastructureError(ResiliSimError):
     is_from_outside = True
 
 
+class Interrupted(KeyboardInterrupt):
+    """Somebody stopped with Ctrl-C what the same call resumes; its text says what is kept."""
+
+
 class CheckFailed(AssertionError):
     """A check of our own failed, so this software is wrong: a bug, which stops everything wherever it comes up."""
 

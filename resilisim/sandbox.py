@@ -34,7 +34,7 @@ JsonValue = None | bool | int | float | str | list[Any] | dict[str, Any]
 HostFunction = Callable[[list[JsonValue], dict[str, JsonValue]], Awaitable[Any]]
 """What the host offers: called with positional and named arguments, returns a JSON value or raises HostCallError."""
 
-NO_OUTPUT = "(no output)"
+NOTHING_PRINTED = "(no output)"
 RESTARTED = "The sandbox was stopped. All variables and functions of earlier blocks are gone; a new namespace starts."
 
 _MIB = 1 << 20
@@ -98,7 +98,7 @@ class CodeResult:
         if self.restarted:
             kept = f" Put in again: {', '.join(self.kept)}." if self.kept else ""
             parts.append(RESTARTED + kept)
-        return "\n".join(parts) or NO_OUTPUT
+        return "\n".join(parts) or NOTHING_PRINTED
 
     @property
     def reason(self) -> str | None:

@@ -74,7 +74,7 @@ JOBS: dict[str, Callable[[], None]] = {"steps": steps, "solvers": solvers, "larg
 def state_of_sources() -> str:
     """Return a hash of the files that compiled code can come from, of this one, and of what compiles them."""
     folder = ROOT / "resilisim"
-    files = [folder / "seeding.py", *folder.glob("simulator/**/*.py"), *folder.glob("envs/workflow/*.py")]
+    files = [folder / "seeding.py", *folder.glob("simulator/**/*.py"), *folder.glob("envs/workflow/**/*.py")]
     state = blake2b(repr((version("numba"), version("numpy"), platform.python_version())).encode())
     for path in sorted([*files, Path(__file__)]):
         state.update(path.read_bytes())

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from resilisim.errors import InfrastructureError, InvalidInputError, MissingExtraError
 from resilisim.sandbox import (
-    NO_OUTPUT,
+    NOTHING_PRINTED,
     RESTARTED,
     BlockingSandbox,
     CodeResult,
@@ -68,7 +68,14 @@ def test_names_stay_for_later_blocks():
 
 def test_what_is_shown_is_what_was_printed_or_else_the_last_value_and_a_short_traceback():
     *fine, failed = run("print('a')\n'b'", "'b'", "None", "x = 1", "print()", "print('a', end='')", "print('b')\n1/0")
-    assert [result.observation for result in fine] == ["a", "'b'", NO_OUTPUT, NO_OUTPUT, NO_OUTPUT, "a"]
+    assert [result.observation for result in fine] == [
+        "a",
+        "'b'",
+        NOTHING_PRINTED,
+        NOTHING_PRINTED,
+        NOTHING_PRINTED,
+        "a",
+    ]
     assert (failed.output, failed.restarted) == ("b\n", False)
     assert failed.observation.startswith("b\nTraceback")
     assert failed.observation.endswith("ZeroDivisionError: division by zero")

@@ -52,4 +52,4 @@ class RequestsUnderWay:
         return f"{waiting}, {tokens:,} tokens written before" if tokens else waiting
 
 
-UNDER_WAY = RequestsUnderWay()  # of the agents of this process
+REQUESTS_UNDER_WAY = RequestsUnderWay()  # of the agents of this process

@@ -29,7 +29,7 @@ from resilisim.worlds.apis.api_client import ApiCall, PerHost, reached
 from resilisim.worlds.apis.assessment import PERCENTILES, Assessment, assess
 from resilisim.worlds.apis.twin import PUBLISHED_CALLS, PUBLISHED_FAILURES, SUCCESSES
 
-LAW_NAME = "law.json"
+LAW_FILE = "law.json"
 TWIN_PANEL = "Twin"
 TWIN_LAW = OptionGroup(TwinLaw, ["success", "median_seconds", "spread", "seed"], TWIN_PANEL)
 
@@ -157,13 +157,13 @@ def assess_apis(
         assessment = assess(apis, calls, address=address, law=law, out=out, per_host=per_host, tell=tell)
     fitted = fit_law(out, name="assessed").law
     content = {"description": fitted.description, **fitted.to_mapping()}
-    write_file_atomically(out / LAW_NAME, encode_json(content, indent=1) + b"\n")
+    write_file_atomically(out / LAW_FILE, encode_json(content, indent=1) + b"\n")
     answer(
         as_json,
         assessment.to_mapping(),
         _reliability_table(assessment, law if address is None else None),
         _error_table(assessment),
-        notes=[f"{count_of(calls * len(apis), 'call')} in {out}; the law fitted to them: {out / LAW_NAME}"],
+        notes=[f"{count_of(calls * len(apis), 'call')} in {out}; the law fitted to them: {out / LAW_FILE}"],
     )
 
 

@@ -15,10 +15,10 @@ import typer
 
 from resilisim.bounds import Count, CountOrNone
 from resilisim.cli import options
-from resilisim.cli.output import STOPPED_BY_USER, answer, command_group, console, note, plain, print_json, say
+from resilisim.cli.output import answer, command_group, console, note, plain, print_json, resumable, say
 from resilisim.datasets import export_dataset, read_records, verify_dataset
 from resilisim.datasets.conversations import ConversationSpec
-from resilisim.datasets.export import ExportInterrupted, chosen_in_worlds
+from resilisim.datasets.export import chosen_in_worlds
 from resilisim.datasets.preferences import PreferenceSpec
 from resilisim.datasets.prompt_records import PromptSpec
 from resilisim.envs.settings import ENVIRONMENT_GROUP, RULE_NAMES
@@ -153,25 +153,21 @@ def export(
     where = options.scene(context, spec.environment, tasks, split, library, chosen_in_worlds(kind))
     spec, world_tasks = replace(spec, environment=where.environment), where.tasks
     started = time.perf_counter()
-    try:
-        with Progressing("writing records of tasks", len(world_tasks)) as progress:
-            result = export_dataset(
-                spec,
-                world_tasks,
-                out,
-                library=where.library,
-                format=file_format,
-                tasks_per_shard=tasks_per_shard,
-                workers=workers,
-                overwrite=overwrite,
-                license=license_name,
-                tokenizer=tokenizer,
-                command=card_command(context, options_given),
-                progress=progress.advance,
-            )
-    except ExportInterrupted as interrupted:
-        note(f"{interrupted}; the same command resumes it")
-        raise typer.Exit(STOPPED_BY_USER) from None
+    with resumable(), Progressing("writing records of tasks", len(world_tasks)) as progress:
+        result = export_dataset(
+            spec,
+            world_tasks,
+            out,
+            library=where.library,
+            format=file_format,
+            tasks_per_shard=tasks_per_shard,
+            workers=workers,
+            overwrite=overwrite,
+            license=license_name,
+            tokenizer=tokenizer,
+            command=card_command(context, options_given),
+            progress=progress.advance,
+        )
     if result.num_already_there:
         note(f"{result.num_already_there:,} of {len(result.shards):,} files were already there")
     without_flaw = 0

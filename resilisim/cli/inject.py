@@ -30,11 +30,10 @@ from resilisim.cli.goal_options import (
     note_unused,
 )
 from resilisim.cli.options import JsonFlag, OptionGroup, takes
-from resilisim.cli.output import INCOMPLETE, STOPPED_BY_USER, answer, command_group, console, note, print_json
+from resilisim.cli.output import INCOMPLETE, answer, command_group, console, note, print_json, resumable
 from resilisim.cli.runs.failures import tell_attack, tell_shrunk
 from resilisim.envs.settings import GOAL_GROUP
 from resilisim.errors import InvalidInputError, count_of, shown_value
-from resilisim.evaluation.run.runner import RunInterrupted
 from resilisim.evaluation.run.store import FAILURES_NAME
 from resilisim.exploration import Case, explore_program
 from resilisim.exploration.exploring import ExplorationLimits
@@ -207,11 +206,8 @@ def run(
 
     The program is called once for each episode, with the tools by position or by name (`tools["charge_card"]`).
     """
-    try:
+    with resumable():
         result = run_program(program.run, program.functions, seeds, reset=program.reset, out=out, **program.options)
-    except RunInterrupted as interrupted:
-        note(f"{interrupted}; the same command resumes it")
-        raise typer.Exit(STOPPED_BY_USER) from None
     if as_json:
         print_json(result.to_mapping())
     elif result.rows:
@@ -251,7 +247,7 @@ def explore(
 
     For programs that always make the same calls after the same results. Tools with side effects need --reset.
     """
-    try:
+    with resumable():
         found = explore_program(
             program.run,
             program.functions,
@@ -262,9 +258,6 @@ def explore(
             out=out,
             **program.options,
         )
-    except RunInterrupted as interrupted:
-        note(f"{interrupted}; the same command resumes it")
-        raise typer.Exit(STOPPED_BY_USER) from None
     answer(as_json, {"rows": [found.row.to_mapping()]}, found.table())
     if out is not None:
         note(f"every branch is in {out}; next: resilisim report {out}")

@@ -38,7 +38,7 @@ from resilisim.errors import InvalidInputError, count_of, import_extra
 from resilisim.injection.call import InjectedFailure
 from resilisim.injection.functions import inject
 from resilisim.injection.inject_options import Raises
-from resilisim.integrations.mcp.host import EPISODE_PATH, LOOPBACK, SESSION_PATH
+from resilisim.integrations.mcp.host import EPISODE_PATH, LOOPBACK_HOSTS, SESSION_PATH
 from resilisim.integrations.mcp.server import CLIENT_NAME, ServedRun, serve_http
 from resilisim.integrations.mcp.server import serve as serve_stdio
 from resilisim.options import OUTPUT_GROUP, options_of
@@ -306,7 +306,7 @@ def with_user_as_header(url: str, headers: dict[str, str], called: str = "--url"
 
 
 def _token(address: str) -> str | None:
-    return None if address in LOOPBACK else os.environ.get(TOKEN_VARIABLE) or secrets.token_urlsafe(24)
+    return None if address in LOOPBACK_HOSTS else os.environ.get(TOKEN_VARIABLE) or secrets.token_urlsafe(24)
 
 
 def _tell_url(token: str | None) -> Callable[[str], None]:
@@ -327,9 +327,9 @@ def _address(http: str, host: str | None) -> tuple[str, int]:
     address = address.strip("[]")
     if not colon or not port.isdecimal() or int(port) > 65535:
         raise InvalidInputError(f"--http is {http!r:.80}: expected HOST:PORT, such as 127.0.0.1:8000")
-    if host is None and address not in LOOPBACK:
+    if host is None and address not in LOOPBACK_HOSTS:
         raise InvalidInputError(
-            f"--http is {http!r:.80}, which other machines may reach: expected {LOOPBACK[0]}, or --host {address} "
-            "as well"
+            f"--http is {http!r:.80}, which other machines may reach: expected {LOOPBACK_HOSTS[0]}, or "
+            f"--host {address} as well"
         )
     return host or address, int(port)

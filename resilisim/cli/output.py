@@ -15,7 +15,7 @@ import os
 import re
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from types import GenericAlias
 from typing import Annotated, Any, TextIO, TypeVar, cast, get_args, get_origin, get_type_hints
 
@@ -25,6 +25,7 @@ from rich.console import Console, RenderableType
 from typer.models import ParameterInfo
 
 from resilisim.bounds import bounds_of
+from resilisim.errors import Interrupted
 from resilisim.redaction import fit_to_show, json_without_steering, without_secrets, without_steering
 from resilisim.terminal import SafeConsole
 from resilisim.terminal import plain as plain
@@ -137,6 +138,16 @@ def note(text: str, *, with_secret: bool = False) -> None:
     Secrets are taken out of it, unless it is there to tell one that was just made (`with_secret`).
     """
     sys.stderr.write((without_steering(text) if with_secret else fit_to_show(text)) + "\n")
+
+
+@contextlib.contextmanager
+def resumable() -> Iterator[None]:
+    """Leave as shells have it after Ctrl-C in work that the same command resumes, and say what is kept."""
+    try:
+        yield
+    except Interrupted as interrupted:
+        note(f"{interrupted}; the same command resumes it")
+        raise typer.Exit(STOPPED_BY_USER) from None
 
 
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])

@@ -33,7 +33,7 @@ from resilisim.tool_library import ToolLibrary, load_library
 from resilisim.tool_library.definitions import proposals
 from resilisim.tool_library.differentiation import Differentiated, ToolWriter, differentiate_library
 from resilisim.tool_library.generator import generate_library, read_vocabulary
-from resilisim.tool_library.library import MOST_BYTES
+from resilisim.tool_library.library import MOST_LIBRARY_BYTES
 from resilisim.tool_library.parameters import mcp_export
 
 EXPORT_FORMATS = ("json", "mcp")
@@ -338,7 +338,7 @@ def _document_at(address: str, headers: Mapping[str, str], timeout: float) -> st
                 raise InvalidInputError(
                     f"{without_credentials(address)} is a web page; expected the document itself, or an MCP server"
                 )
-            content = response.read(MOST_BYTES + 1)
+            content = response.read(MOST_LIBRARY_BYTES + 1)
     except urllib.error.HTTPError as error:
         if error.code in (400, 404, 405, 406, 415):
             return None
@@ -346,7 +346,9 @@ def _document_at(address: str, headers: Mapping[str, str], timeout: float) -> st
     except (OSError, ValueError) as error:
         reason = getattr(error, "reason", error)
         raise InfrastructureError(f"{without_credentials(address)} cannot be reached: {reason}") from None
-    if len(content) > MOST_BYTES:
-        raise InvalidInputError(f"{without_credentials(address)} has more than {MOST_BYTES:,} bytes; expected less")
+    if len(content) > MOST_LIBRARY_BYTES:
+        raise InvalidInputError(
+            f"{without_credentials(address)} has more than {MOST_LIBRARY_BYTES:,} bytes; expected less"
+        )
     text: str = content.decode("utf-8-sig", "replace")
     return text

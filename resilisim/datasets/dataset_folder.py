@@ -37,9 +37,9 @@ from resilisim.tasks.task import Task
 from resilisim.tool_library.library import ToolLibrary
 
 Format: TypeAlias = Literal["jsonl", "parquet"]
-FORMATS: tuple[Format, ...] = ("jsonl", "parquet")  # also the endings of the files' names
+DATASET_FORMATS: tuple[Format, ...] = ("jsonl", "parquet")  # also the endings of the files' names
 
-_FILE_NAME = re.compile(rf"({'|'.join(SPLITS)})-(\d{{5,}})-of-(\d{{5,}})\.({'|'.join(FORMATS)})")
+_FILE_NAME = re.compile(rf"({'|'.join(SPLITS)})-(\d{{5,}})-of-(\d{{5,}})\.({'|'.join(DATASET_FORMATS)})")
 
 
 @dataclass(frozen=True, slots=True)

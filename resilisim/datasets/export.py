@@ -23,7 +23,7 @@ from typing import Any, TypeAlias
 from resilisim.bounds import Count, Workers, checked
 from resilisim.datasets.card import describe_lengths, measure_lengths, render_card, token_counter
 from resilisim.datasets.dataset_folder import (
-    FORMATS,
+    DATASET_FORMATS,
     DatasetFolder,
     Format,
     Shard,
@@ -47,6 +47,7 @@ from resilisim.datasets.schema import (
 )
 from resilisim.envs.settings import RULE_NAMES, EnvironmentSettings
 from resilisim.errors import (
+    Interrupted,
     InvalidInputError,
     ResiliSimError,
     StoreError,
@@ -293,7 +294,7 @@ TASKS_PER_SHARD = 50
 DEFAULT_LICENSE = "apache-2.0"
 
 
-class ExportInterrupted(KeyboardInterrupt):
+class ExportInterrupted(Interrupted):
     """Somebody stopped an export with Ctrl-C; `num_kept` of its `num_shards` shards are on disk."""
 
     def __init__(self, num_kept: int, num_shards: int) -> None:
@@ -392,8 +393,8 @@ def export_dataset(
         >>> export_dataset(PromptSpec(types=("optimal",)), 10, "data/prompts").num_records  # doctest: +SKIP
         10
     """
-    if format not in FORMATS:
-        raise unknown_name("format", format, FORMATS)
+    if format not in DATASET_FORMATS:
+        raise unknown_name("format", format, DATASET_FORMATS)
     tasks_per_shard = checked(Count, "tasks_per_shard", tasks_per_shard)
     workers = checked(Workers, "workers", workers)
     spec, tasks, chosen_library = _played_where(spec, tasks, library)

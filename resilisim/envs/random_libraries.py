@@ -1,6 +1,7 @@
 """Random libraries, required lists, turns and laws: what a policy trains on, and is measured on, that is to serve any.
 
-Number k of a stream is a function of the stream's name, of k and of VERSION, on every machine. Drawn are
+Number k of a stream is a function of the stream's name, of k and of RANDOM_LIBRARIES_VERSION, on every machine. Drawn
+are
 
 * 10 to 300 tools, small libraries as often as large ones (by the logarithm); 0 to 3 dependencies among the 60 tools
   before; in half of the libraries one reliability for all, in the others one of four between 0.60 and 0.98 for each
@@ -48,7 +49,7 @@ from resilisim.tasks import Task
 from resilisim.tool_library import ToolLibrary, default_library
 from resilisim.tool_library.generator import one_of_few, random_library, rounded_between
 
-VERSION = 1  # to be raised when anything here draws otherwise
+RANDOM_LIBRARIES_VERSION = 1  # to be raised when anything here draws otherwise
 
 FEWEST_TOOLS, MOST_TOOLS = 10, 300
 FEWEST_TURNS, MOST_TURNS = 5, 30
@@ -114,7 +115,7 @@ def random_settings(
     """
     refused: Counter[str] = Counter()
     # What it is stays, however often the rest has to be drawn again.
-    draws = Draws("resilisim/random libraries", VERSION, stream, number)
+    draws = Draws("resilisim/random libraries", RANDOM_LIBRARIES_VERSION, stream, number)
     is_home = bool(home) and draws.uniform() < HOME_SHARE
     if num_tools is None:
         num_tools = round(FEWEST_TOOLS * (MOST_TOOLS / FEWEST_TOOLS) ** draws.uniform())

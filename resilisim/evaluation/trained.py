@@ -113,7 +113,7 @@ def measure_generality(
     are played. Rates and V* that are known within a bracket only count against the policy: as the least that it surely
     reaches, and the most that anybody can. Intervals of the share of V* are clustered by library.
     """
-    from resilisim.envs.random_libraries import VERSION
+    from resilisim.envs.random_libraries import RANDOM_LIBRARIES_VERSION
     from resilisim.policies.ppo.checkpoint import load_checkpoint
     from resilisim.policies.ppo.policy import actor_of
 
@@ -131,7 +131,7 @@ def measure_generality(
     return {
         **about,
         "computed": computed,
-        "random_libraries": VERSION,
+        "random_libraries": RANDOM_LIBRARIES_VERSION,
         "rows": rows,
         "training": dict(loaded.description.training),
     }

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias, cast
 
-from resilisim.chat.under_way import UNDER_WAY
+from resilisim.chat.under_way import REQUESTS_UNDER_WAY
 from resilisim.errors import InvalidInputError, StoreError
 from resilisim.evaluation.episode.record import EpisodeRecord, is_failure
 from resilisim.evaluation.run.plan import PlannedEpisode, RunPlan
@@ -176,7 +176,7 @@ def _write_down(
 def _told(store: RunStore) -> str:
     """Return how many branches there are, and what is waited for."""
     branches = f"{store.num_finished:,} branches" if store.num_finished else ""
-    return ", ".join(filter(None, (branches, UNDER_WAY.told())))
+    return ", ".join(filter(None, (branches, REQUESTS_UNDER_WAY.told())))
 
 
 def _episodes(plan: RunPlan, numbers: Sequence[int], dice: int, plays: int) -> Iterator[PlannedEpisode]:

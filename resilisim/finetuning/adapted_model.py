@@ -26,7 +26,7 @@ from resilisim.provenance import encode_json
 from resilisim.run_folder import temporary_path, write_file_atomically
 
 # What peft calls its files, so that it loads them, too.
-WEIGHTS_FILE, DESCRIPTION_FILE = "adapter_model.safetensors", "adapter_config.json"
+ADAPTER_WEIGHTS_FILE, ADAPTER_CONFIG_FILE = "adapter_model.safetensors", "adapter_config.json"
 _ALPHA: Final = "adapter.lora.alpha"  # the scale times the rank
 _PREFIX: Final = "base_model.model.model.layers."
 # The layers of Llama in transformers and in GGUF files.
@@ -111,10 +111,10 @@ def write_adapter(folder: Path, model: Any, base_path: Path) -> None:
     """Write an adapter into a folder: for peft, and as a GGUF file, by which `local:FOLDER` plays."""
     arrays, config = adapter_arrays(model), model.peft_config["default"]
     tensors = {name: torch.from_numpy(array).half().contiguous() for name, array in arrays.items()}
-    write_file_atomically(folder / WEIGHTS_FILE, encode_tensors(tensors, metadata={"format": "pt"}))
+    write_file_atomically(folder / ADAPTER_WEIGHTS_FILE, encode_tensors(tensors, metadata={"format": "pt"}))
     described = {**config.to_dict(), "base_model_name_or_path": base_path.name, "inference_mode": True}
     plain = {name: sorted(value) if isinstance(value, set) else value for name, value in sorted(described.items())}
-    write_file_atomically(folder / DESCRIPTION_FILE, encode_json(plain, indent=2) + b"\n")
+    write_file_atomically(folder / ADAPTER_CONFIG_FILE, encode_json(plain, indent=2) + b"\n")
     write_gguf_adapter(folder / ADAPTER_FILE, arrays, config.lora_alpha, _heads(model), model_fingerprint(base_path))
 
 

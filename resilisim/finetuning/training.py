@@ -49,7 +49,7 @@ from resilisim.tasks.benchmark import benchmark_of
 from resilisim.tool_library import default_library
 
 TENSORBOARD_FOLDER = "tensorboard"
-FINETUNING_PACKAGES = ("transformers", "peft")  # whose versions its manifest names
+RECORDED_PACKAGES = ("transformers", "peft")  # whose versions its manifest names
 _NO_MARGINS = np.zeros(0, dtype=np.float32)
 
 
@@ -111,7 +111,7 @@ def train(
     try:
         with (
             torch_threads(config.num_threads),
-            TrainingFolder(Path(out), arguments, device, FINETUNING_PACKAGES) as folder,
+            TrainingFolder(Path(out), arguments, device, RECORDED_PACKAGES) as folder,
         ):
             return _Run(config, folder, path, start, report or (lambda standing: None)).play(prepared)
     except OSError as error:

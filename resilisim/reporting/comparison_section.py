@@ -18,18 +18,19 @@ from resilisim.reporting.charts import Entry, legend, row_labels
 from resilisim.reporting.charts.rows import Mark, forest_chart
 from resilisim.reporting.page import Block, Fold, Note, Section, beside_a_chart, plain, say
 from resilisim.statistics import Estimate
-from resilisim.statistics.comparison import INDEPENDENT, MCNEMAR, PAIRED, PAIRED_LUCK_ADJUSTED, Comparison, Difference
+from resilisim.statistics.comparison import (
+    INDEPENDENT,
+    METHOD_NAMES,
+    PAIRED,
+    PAIRED_LUCK_ADJUSTED,
+    Comparison,
+    Difference,
+)
 from resilisim.tables.numbers import NO_NUMBER, p_value, signed_interval, signed_points
 from resilisim.tables.table import SIGNED, Cell, Column, Table
 
 MOST_TASKS = 10
 SHOWN_DIFFERENCE = 0.0005  # less than this prints as 0.0 points
-METHOD_NAMES: Mapping[str, str] = {
-    INDEPENDENT: "independent",
-    PAIRED: "paired",
-    PAIRED_LUCK_ADJUSTED: "paired, luck-adjusted",
-    MCNEMAR: "McNemar",
-}
 ALL = "all together"
 _STYLES: Mapping[str, str] = {INDEPENDENT: "raw-beside", PAIRED: "series-1", PAIRED_LUCK_ADJUSTED: "raw"}
 

@@ -35,6 +35,13 @@ PAIRED = "paired"
 PAIRED_LUCK_ADJUSTED = "paired_luck_adjusted"
 MCNEMAR = "mcnemar"
 COMPARISON_METHODS = (INDEPENDENT, PAIRED, PAIRED_LUCK_ADJUSTED, MCNEMAR)
+# What each is called in a table, in the order in which they are shown.
+METHOD_NAMES: Mapping[str, str] = {
+    INDEPENDENT: "independent samples",
+    MCNEMAR: "McNemar, exact",
+    PAIRED: "paired",
+    PAIRED_LUCK_ADJUSTED: "paired, luck-adjusted",
+}
 
 NO_EPISODE_DIFFERS = (
     "no episode came out differently: the interval is that of differences too rare to turn up in that many tasks"

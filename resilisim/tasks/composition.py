@@ -19,7 +19,7 @@ from resilisim.tool_library import ToolLibrary
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-FORMATS: Mapping[str, str] = {".png": "png", ".svg": "svg", ".pdf": "pdf"}
+FIGURE_FORMATS: Mapping[str, str] = {".png": "png", ".svg": "svg", ".pdf": "pdf"}
 # What would make two files of the same content differ, such as the time.
 _METADATA: Mapping[str, Mapping[str, None]] = {
     "png": {"Software": None},
@@ -124,10 +124,10 @@ def library_statistics(library: ToolLibrary) -> dict[str, Any]:
 def check_figure_path(path: Path) -> str:
     """Return the format that a file's suffix stands for; an InvalidInputError tells one that stands for none."""
     suffix = path.suffix.lower()
-    if suffix not in FORMATS:
-        expected = ", ".join(FORMATS)
+    if suffix not in FIGURE_FORMATS:
+        expected = ", ".join(FIGURE_FORMATS)
         raise InvalidInputError(f"unknown suffix {path.suffix!r} of plot {str(path)!r}: expected one of {expected}")
-    return FORMATS[suffix]
+    return FIGURE_FORMATS[suffix]
 
 
 def write_task_figure(path: Path, tasks: Mapping[str, Any], library: Mapping[str, Any]) -> None:

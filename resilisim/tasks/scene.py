@@ -33,7 +33,7 @@ MONTHS = (
     *("July", "August", "September", "October", "November", "December"),
 )
 
-FORMATS = ("csv", "json", "xml", "parquet")
+FILE_FORMATS = ("csv", "json", "xml", "parquet")
 PLACES = ("location", "archive", "converted_file", "path")  # returns that say where an outcome lies
 OPTIONAL_SHARE = 0.4  # how often an optional parameter is given
 
@@ -172,7 +172,7 @@ def draw_inputs(tool: Tool, scene: Scene, draws: Draws) -> dict[str, Any]:
                     continue
             inputs[parameter.name] = value
     if inputs.get("output_format") is not None and inputs.get("output_format") == inputs.get("input_format"):
-        others = [name for name in FORMATS if name != inputs["input_format"]]
+        others = [name for name in FILE_FORMATS if name != inputs["input_format"]]
         inputs["output_format"] = draws.choice(others)
     return inputs
 
@@ -237,7 +237,7 @@ def _named_value(name: str, tool: Tool, scene: Scene, draws: Draws) -> Any:
             "required": list(artefact.fields[: draws.between(1, len(artefact.fields))]),
         }
     if name in ("input_format", "output_format"):
-        return draws.choice(FORMATS)
+        return draws.choice(FILE_FORMATS)
     if name == "options":
         return _options(scene, draws)
     if name == "credentials":
@@ -247,7 +247,7 @@ def _named_value(name: str, tool: Tool, scene: Scene, draws: Draws) -> Any:
         "timeout": draws.choice((15, 20, 30, 45, 60, 90)),
         "retry_count": draws.between(2, 5),
         "precision": draws.between(1, 6),
-        "pattern": f"{artefact.stem}_*.{draws.choice(FORMATS)}",
+        "pattern": f"{artefact.stem}_*.{draws.choice(FILE_FORMATS)}",
         "group_by": [artefact.fields[0]],
         "condition": f"{artefact.fields[-1]} >= {scene.day.isoformat()}",
         "expression": f"sum({artefact.fields[-2]}) / count({artefact.fields[0]})",

@@ -29,7 +29,7 @@ from resilisim.tool_library.retrieval import ToolHit, default_retriever
 # Answers many queries at once with at most so many tools each, best first.
 SearchMany: TypeAlias = Callable[[Sequence[str], int], Sequence[Sequence[ToolHit]]]
 
-SCHEMA = "resilisim/searches/v1"
+SEARCHES_SCHEMA = "resilisim/searches/v1"
 NOT_SHOWN = "-"  # stands in the table for a task whose clauses do not lead to all of its tools
 _TASKS_AT_ONCE = 256
 
@@ -127,7 +127,7 @@ def shipped_table(version: str = BENCHMARK_VERSION) -> Mapping[str, Any]:
     """
     place = searches_file(version)
     table: dict[str, Any] = json.loads(resources.files("resilisim.tasks").joinpath(place).read_text(encoding="utf-8"))
-    if table["schema"] != SCHEMA or table["sha256"] != content_hash(table["searches"].encode()):
+    if table["schema"] != SEARCHES_SCHEMA or table["sha256"] != content_hash(table["searches"].encode()):
         raise AssertionError(f"{place} is damaged: reinstall the package")
     if table["benchmark"] != BENCHMARKS[version]:
         raise AssertionError(f"{place} belongs to another version of the benchmark: reinstall the package")

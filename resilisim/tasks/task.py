@@ -67,12 +67,12 @@ def _packaged_templates() -> Iterator[TaskTemplate]:
 
 TEMPLATES: tuple[TaskTemplate, ...] = tuple(_packaged_templates())
 TEMPLATE_OF_TYPE: Mapping[str, TaskTemplate] = {template.task_type: template for template in TEMPLATES}
-SHARES: tuple[int, ...] = tuple(template.share for template in TEMPLATES)
+TASKS_OF_TYPES: tuple[int, ...] = tuple(template.share for template in TEMPLATES)
 TASK_TYPES: tuple[str, ...] = tuple(TEMPLATE_OF_TYPE)
 MINIMUM_FOR_PARTIAL: Mapping[str, int] = {template.task_type: template.minimum_for_partial for template in TEMPLATES}
 
 
-def quotas(count: int, weights: Sequence[int] = SHARES) -> tuple[int, ...]:
+def quotas(count: int, weights: Sequence[int] = TASKS_OF_TYPES) -> tuple[int, ...]:
     """Divide `count` places in proportion to the weights, by largest remainder (ties go to the earlier one)."""
     total = sum(weights)
     result = [count * weight // total for weight in weights]

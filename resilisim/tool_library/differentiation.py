@@ -28,7 +28,7 @@ from resilisim.tool_library.retrieval import Retriever
 from resilisim.tool_library.tool import Differentiation, Tool
 
 # Why a tool stays as it was; results count them by these words.
-REFUSALS: Final = (
+TOOL_REFUSALS: Final = (
     "cut_off",  # the model reached its limit of tokens
     "not_json",  # no answer, no JSON object, or one without the fields that were asked for
     "wrong_fields",  # a field of the wrong type, or of too many or too few phrases
@@ -256,7 +256,7 @@ async def differentiate_library(
     (first_before, margin_before), (first_after, margin_after) = (
         _told_apart(library, each) for each in (before, after)
     )
-    refusals = {kind: reasons[kind] for kind in REFUSALS if reasons[kind]}
+    refusals = {kind: reasons[kind] for kind in TOOL_REFUSALS if reasons[kind]}
     return Differentiated(made, refusals, first_before, first_after, margin_before, margin_after)
 
 

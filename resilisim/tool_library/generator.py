@@ -6,7 +6,7 @@ what is otherwise. The 30 tools that ship are the pairs of the shipped vocabular
 categories. More get further categories, named by its subjects, each with a few drawn operations and those that come
 before them.
 
-Everything that is drawn is a function of the seed and of VERSION, on every machine.
+Everything that is drawn is a function of the seed and of GENERATOR_VERSION, on every machine.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from resilisim.tool_library.tool import (
     standard_errors,
 )
 
-VERSION: Final = 1  # to be raised when anything here draws otherwise
+GENERATOR_VERSION: Final = 1  # to be raised when anything here draws otherwise
 VOCABULARY_SCHEMA: Final = "resilisim-vocabulary-1"
 SUBJECT: Final = "{subject}"  # stands in texts for what a category is about
 WINDOW: Final = 60  # tools before among which drawn dependencies lie
@@ -276,7 +276,7 @@ def generate_library(
             it is wrong.
     """
     words = shipped_vocabulary() if vocabulary is None else vocabulary
-    draws = Draws("resilisim/generated library", VERSION, checked(Seed, "seed", seed))
+    draws = Draws("resilisim/generated library", GENERATOR_VERSION, checked(Seed, "seed", seed))
     cells = _cells(words, size if size is None else checked(Count, "size", size), draws)
     drawn_reliability = _reliability(draws, reliability)
     names = [f"{category}_{operation}" for category, operation in cells]

@@ -37,7 +37,7 @@ from resilisim.tool_library.tool_schemas import check_schema, parameters_of, ret
 
 LIBRARY_SCHEMA = "resilisim-tools-1"
 DEFAULT_VERSION = "1.0.0"
-MOST_BYTES = 64 * 1024 * 1024  # of a file
+MOST_LIBRARY_BYTES = 64 * 1024 * 1024  # of a file
 CREATED_AT = "2025-01-01T00:00:00+00:00"  # a constant, so that a library has the same bytes wherever it is built
 
 # Those that are in use, by their canonical JSON: libraries never change, and large ones take long to write and to read.
@@ -443,8 +443,10 @@ def load_library(path: str | Path) -> ToolLibrary:
     size = 0
     with contextlib.suppress(OSError, ValueError):  # which reading it will tell
         size = file.stat().st_size
-    if size > MOST_BYTES:
-        raise InvalidInputError(f"tool library {str(path)!r} has {size:,} bytes; expected at most {MOST_BYTES:,}")
+    if size > MOST_LIBRARY_BYTES:
+        raise InvalidInputError(
+            f"tool library {str(path)!r} has {size:,} bytes; expected at most {MOST_LIBRARY_BYTES:,}"
+        )
     return ToolLibrary.from_json(read_text(file, "tool library"), source=str(path))
 
 

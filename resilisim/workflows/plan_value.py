@@ -36,7 +36,7 @@ TOLERANCE = 1e-12  # below it two probabilities are equal
 
 FlawKey = tuple[str, str, str]  # flaw type, method, severity
 # The plan without a flaw, as a row of the table.
-NO_FLAW: FlawKey = ("none", "none", "none")
+SOUND_PLAN: FlawKey = ("none", "none", "none")
 FLAW_KEYS: tuple[FlawKey, ...] = tuple(
     (flaw, method, severity) for flaw, methods in STRESSORS.items() for method in methods for severity in SEVERITIES
 )
@@ -256,10 +256,10 @@ def flaw_cost_table(
         The row of the sound plans, then one for each of `FLAW_KEYS`; means over no task are NaN, and so are intervals
         over fewer than two.
     """
-    rows: dict[FlawKey, list[tuple[PlanCosts, PlanCosts, int]]] = {key: [] for key in (NO_FLAW, *FLAW_KEYS)}
+    rows: dict[FlawKey, list[tuple[PlanCosts, PlanCosts, int]]] = {key: [] for key in (SOUND_PLAN, *FLAW_KEYS)}
     made: dict[str, Any] = {"library": library, "seed": seed, "planner": planner, "search": search}
     for costs in costs_of_tasks(tasks, **made, executor=executor, workers=workers):
-        rows[NO_FLAW].append((costs.sound, costs.sound, 0))
+        rows[SOUND_PLAN].append((costs.sound, costs.sound, 0))
         for key, (flawed, edits) in costs.flawed.items():
             rows[key].append((costs.sound, flawed, edits))
         if progress is not None:

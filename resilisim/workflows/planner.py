@@ -40,7 +40,7 @@ POLICY_PREFIX = "policy:"
 POLICY_PLANNER = ("resilisim.policies.ppo.policy", "PolicyPlanner")
 # What plans where the law cannot be solved.
 FALLBACK = POLICY_PREFIX + "default"
-FORMS = (*PLANNER_NAMES, POLICY_PREFIX + "DIR")
+PLANNER_FORMS = (*PLANNER_NAMES, POLICY_PREFIX + "DIR")
 # Plans of that many required lists are kept by a planner, so that a stream of tasks needs constant memory.
 KEPT_PLANS = 8192
 NUM_ALTERNATIVES = 3
@@ -347,9 +347,9 @@ def resolve_planner(
 
 def _policy_planner(name: str, options: tuple[object, ...]) -> Planner:
     if not name.startswith(POLICY_PREFIX):
-        raise unknown_name("planner", name, FORMS)
+        raise unknown_name("planner", name, PLANNER_FORMS)
     if name == POLICY_PREFIX:
-        raise InvalidInputError(f"planner {name!r} names no checkpoint: expected {FORMS[-1]} or {FALLBACK}")
+        raise InvalidInputError(f"planner {name!r} names no checkpoint: expected {PLANNER_FORMS[-1]} or {FALLBACK}")
     module, attribute = POLICY_PLANNER
     try:
         make = getattr(importlib.import_module(module), attribute)

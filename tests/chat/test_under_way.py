@@ -8,7 +8,7 @@ import pytest
 
 from resilisim.chat import ChatMessage, ChatReply, TokenUsage
 from resilisim.chat.models import RoleModels
-from resilisim.chat.under_way import UNDER_WAY, RequestsUnderWay
+from resilisim.chat.under_way import REQUESTS_UNDER_WAY, RequestsUnderWay
 from resilisim.policies.llm import AgentOptions, AgentRun
 
 
@@ -36,7 +36,7 @@ def test_a_request_of_an_agent_is_under_way_until_it_is_answered():
         name = "listening"
 
         async def complete(self, request):
-            said.append(UNDER_WAY.told())
+            said.append(REQUESTS_UNDER_WAY.told())
             if len(said) > 1:
                 raise ValueError("broken")
             return ChatReply("hm", usage=TokenUsage(5, 7))
@@ -53,4 +53,4 @@ def test_a_request_of_an_agent_is_under_way_until_it_is_answered():
     with pytest.raises(ValueError, match="broken"):
         asyncio.run(twice())
     assert [text.partition(" for ")[0] for text in said] == ["1 request under way"] * 2
-    assert UNDER_WAY.told() == ""
+    assert REQUESTS_UNDER_WAY.told() == ""

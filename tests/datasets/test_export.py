@@ -1,21 +1,19 @@
 """Exports: the same bytes however they were written, and whole shards after any accident."""
 
 import json
-import os
 import signal
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
 
 from resilisim.datasets import export_dataset, read_records, verify_dataset
-from resilisim.datasets.dataset_folder import FORMATS, facts_of_file, plan_shards
+from resilisim.datasets.dataset_folder import DATASET_FORMATS, facts_of_file, plan_shards
 from resilisim.errors import InfrastructureError, InvalidInputError, StoreError
 from resilisim.tasks.split import SPLITS, split_of
 from resilisim.tool_library import ToolLibrary, default_library
 from tests.datasets.toy_source import ARGUMENTS, RECORDS_PER_TASK, ToySpec, toy_record, toy_tasks
-from tests.evaluation.test_runner import wait_until_gone
+from tests.killing import kill_when, wait_until, wait_until_gone
 
 ROOT = Path(__file__).parents[2]
 
@@ -31,7 +29,7 @@ def shards_of(folder):
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     """The dataset of the export target in each format, written in one go by one process."""
-    folders = {file_format: tmp_path_factory.mktemp("whole") / "out" for file_format in FORMATS}
+    folders = {file_format: tmp_path_factory.mktemp("whole") / "out" for file_format in DATASET_FORMATS}
     for file_format, folder in folders.items():
         export_dataset(ToySpec(RECORDS_PER_TASK), toy_tasks(), folder, format=file_format, **ARGUMENTS)
     return folders
@@ -85,7 +83,7 @@ def test_other_processes_write_the_same_bytes(whole, tmp_path):
 
 def test_the_manifest_says_what_decides_the_bytes_and_nothing_of_when_and_where(tmp_path):
     manifests = {}
-    for file_format in FORMATS:
+    for file_format in DATASET_FORMATS:
         out = tmp_path / file_format
         manifests[file_format] = export_dataset(ToySpec(), toy_tasks(4), out, format=file_format).manifest
         assert json.loads((out / "manifest.json").read_bytes()) == manifests[file_format]
@@ -106,11 +104,9 @@ def run_target(python, out, file_format, workers):
     return subprocess.Popen([*map(str, command)], cwd=ROOT, stderr=subprocess.PIPE, text=True), pids
 
 
-def wait_for_shards(process, out, number):
-    """Wait until so many shards are whole and another one is being written."""
-    while len(list(out.glob("data/[!.]*"))) < number or not list(out.glob("data/.*.tmp")):
-        assert process.poll() is None, "the export ended before it could be stopped"
-        time.sleep(0.001)
+def has_shards(out, number):
+    """Tell whether so many shards are whole and another one is being written."""
+    return len(list(out.glob("data/[!.]*"))) >= number and bool(list(out.glob("data/.*.tmp")))
 
 
 @pytest.mark.long
@@ -119,10 +115,8 @@ def test_a_killed_export_leaves_whole_shards_and_goes_on(whole, tmp_path, file_f
     folder = whole[file_format]
     out = tmp_path / "out"
     process, pids = run_target(python, out, file_format, workers)
-    wait_for_shards(process, out, 2)
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
-    wait_until_gone(int(name) for name in os.listdir(pids))
+    kill_when(process, lambda: has_shards(out, 2))
+    wait_until_gone(pids)
     there = {name: data for name, data in shards_of(out).items() if not Path(name).name.startswith(".")}
     assert 2 <= len(there) < len(shards_of(folder))
     assert there.items() <= shards_of(folder).items()
@@ -139,10 +133,10 @@ def test_ctrl_c_leaves_whole_shards_and_says_how_many(whole, tmp_path, python):
     folder = whole["jsonl"]
     out = tmp_path / "out"
     process, pids = run_target(python, out, "jsonl", 2)
-    wait_for_shards(process, out, 1)
+    wait_until(process, lambda: has_shards(out, 1))
     process.send_signal(signal.SIGINT)
     told = process.communicate()[1]
-    wait_until_gone(int(name) for name in os.listdir(pids))
+    wait_until_gone(pids)
     assert process.returncode == 1
     assert told == f"interrupted: {len(shards_of(out))} of {len(shards_of(folder))} shards kept\n"
     assert shards_of(out).items() <= shards_of(folder).items()

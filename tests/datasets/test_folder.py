@@ -8,8 +8,8 @@ import pytest
 
 from resilisim.datasets import export_dataset, read_records, verify_dataset
 from resilisim.datasets.dataset_folder import (
+    DATASET_FORMATS,
     DATASET_SCHEMA,
-    FORMATS,
     DatasetFolder,
     ShardFacts,
     facts_of_file,
@@ -178,7 +178,7 @@ def test_a_list_of_shards_that_was_changed_is_refused(tmp_path, text):
         read_facts(tmp_path)
 
 
-@pytest.fixture(params=FORMATS)
+@pytest.fixture(params=DATASET_FORMATS)
 def dataset(request, tmp_path):
     export_dataset(ToySpec(), toy_tasks(), tmp_path, format=request.param, tasks_per_shard=5)
     return tmp_path

@@ -11,7 +11,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from resilisim.datasets import export_dataset, read_records
 from resilisim.datasets.conversations import ConversationSpec
-from resilisim.datasets.dataset_folder import FORMATS
+from resilisim.datasets.dataset_folder import DATASET_FORMATS
 from resilisim.datasets.preferences import PreferenceSpec
 from resilisim.datasets.prompt_records import PromptSpec
 from resilisim.datasets.rollout import RolloutSpec
@@ -61,7 +61,7 @@ def folders(tmp_path_factory):
     tasks = toy_tasks()
     # First those without a detail: types guessed from the first shard would be those of nulls.
     tasks.sort(key=lambda task: has_detail(task.instance_id))
-    for file_format in FORMATS:
+    for file_format in DATASET_FORMATS:
         export_dataset(ToySpec(), tasks, root / file_format, format=file_format, tasks_per_shard=3)
         spec = ToySpec(only=tasks[-1].instance_id)
         same_split = [task for task in tasks if split_of(task.required_tools) == split_of(tasks[-1].required_tools)]
@@ -85,7 +85,7 @@ def loaded(folders, tmp_path_factory):
     return {name: answers[str(folder)] for name, folder in folders.items()}
 
 
-@pytest.mark.parametrize("file_format", FORMATS)
+@pytest.mark.parametrize("file_format", DATASET_FORMATS)
 def test_rows_and_types_are_those_that_were_written_whatever_the_values(folders, loaded, file_format):
     found = loaded[file_format]
     assert set(found["rows"]) == set(SPLITS)
@@ -99,7 +99,7 @@ def test_rows_and_types_are_those_that_were_written_whatever_the_values(folders,
     assert details[-1] is not None
 
 
-@pytest.mark.parametrize("file_format", FORMATS)
+@pytest.mark.parametrize("file_format", DATASET_FORMATS)
 def test_shards_without_records_do_no_harm(folders, loaded, file_format):
     folder, found = folders[f"sparse-{file_format}"], loaded[f"sparse-{file_format}"]
     counts = [shard["records"] for shard in json.loads((folder / "shards.json").read_bytes())]
@@ -112,7 +112,7 @@ def test_shards_without_records_do_no_harm(folders, loaded, file_format):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_loads_with_the_rows_that_were_written(folders, loaded, kind):
-    jsonl, parquet = (loaded[f"{kind}-{file_format}"] for file_format in FORMATS)
+    jsonl, parquet = (loaded[f"{kind}-{file_format}"] for file_format in DATASET_FORMATS)
     assert jsonl["features"] == parquet["features"]
     assert len(set(jsonl["features"].values())) == 1
     for split, rows in parquet["rows"].items():

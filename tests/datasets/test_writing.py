@@ -7,13 +7,13 @@ from random import Random
 import pyarrow.parquet
 import pytest
 
-from resilisim.datasets.dataset_folder import FORMATS, ShardFacts, facts_of_file
+from resilisim.datasets.dataset_folder import DATASET_FORMATS, ShardFacts, facts_of_file
 from resilisim.datasets.export import ROWS_PER_GROUP, ShardWriter
 from resilisim.errors import InvalidInputError, StoreError
 from tests.datasets.toy_source import TOY_SCHEMA, no_file_above, toy_record
 
 RECORDS = [toy_record(f"task_{number % 7}", 0, number) for number in range(50)]
-pytestmark = pytest.mark.parametrize("file_format", FORMATS)
+pytestmark = pytest.mark.parametrize("file_format", DATASET_FORMATS)
 
 
 def write(path, records):

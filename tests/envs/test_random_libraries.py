@@ -29,8 +29,9 @@ FROZEN = ["1579224803f9", "765a61ab2c3d", "5696eabbedfe"]
 
 
 def test_settings_are_frozen():
-    # Another hash here is another version of what policies were trained and measured on: raise VERSION.
-    assert random_libraries.VERSION == 1
+    # Another hash here is another version of what policies were trained and measured on: raise
+    # RANDOM_LIBRARIES_VERSION.
+    assert random_libraries.RANDOM_LIBRARIES_VERSION == 1
     assert [_content(random_settings("frozen", number, 3))[:12] for number in range(3)] == FROZEN
     assert _content(random_settings("frozen", 1, 3)) == _content(random_settings("frozen", 1, 3))
     assert _content(random_settings("other", 1, 3)) != _content(random_settings("frozen", 1, 3))

@@ -4,9 +4,7 @@ import io
 import itertools
 import json
 import math
-import signal
 import subprocess
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -38,6 +36,7 @@ from tests.evaluation.agent_models import (
 )
 from tests.evaluation.toy_policies import Reading, toy_tasks
 from tests.guards import no_endless_wait
+from tests.killing import kill_when
 
 ROOT = Path(__file__).parents[2]
 SEEDS = 4
@@ -379,11 +378,7 @@ def test_a_killed_run_goes_on_and_asks_nothing_again_that_was_answered(tmp_path,
     with LoopbackServer(slowly) as server:
         command = [*python, "-c", KILLED, str(tmp_path / "run"), server.base_url]
         process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE)
-        while len(server.requests) < 40:
-            assert process.poll() is None, "the run ended before it could be killed"
-            time.sleep(0.01)
-        process.send_signal(signal.SIGKILL)
-        process.communicate()  # until nobody is left who could write
+        kill_when(process, lambda: len(server.requests) >= 40)
         before = contents(server.requests)
         subprocess.run(command, cwd=ROOT, check=True)
         after = contents(server.requests[len(before) :])

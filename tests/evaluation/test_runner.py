@@ -3,9 +3,7 @@
 import json
 import os
 import re
-import signal
 import subprocess
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
@@ -31,7 +29,7 @@ from tests.evaluation.toy_policies import (
     Unsound,
     toy_tasks,
 )
-from tests.guards import no_endless_wait
+from tests.killing import kill_when, num_lines, wait_until_gone
 
 FIRST_ID = benchmark_tasks()[0].instance_id
 ROOT = Path(__file__).parents[2]
@@ -111,36 +109,16 @@ def test_a_killed_run_goes_on_and_ends_as_if_nothing_had_happened(whole_run, tmp
     environment = {**os.environ, "RESILISIM_TEST_PIDS": str(pids)}
     process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE)
     episodes = folder / "episodes.jsonl"
-    while not episodes.exists() or episodes.read_bytes().count(b"\n") < 20:
-        assert process.poll() is None, "the run ended before it could be killed"
-        time.sleep(0.01)
-    process.send_signal(signal.SIGKILL)
-    process.communicate()  # until nobody is left who could write
+    kill_when(process, lambda: num_lines(episodes) >= 20)
     finished = episodes.read_bytes()
     assert 20 <= finished.count(b"\n") < 240
-    wait_until_gone(int(name) for name in os.listdir(pids))
+    wait_until_gone(pids)
     with episodes.open("ab") as stream:
         stream.write(b'{"schema":"resilisim-episode-1","ind')  # as if the kill had hit the middle of a write
     evaluate(tasks=toy_tasks(), out=folder, workers=workers, **ARGUMENTS)
     kept = finished[: finished.rindex(b"\n") + 1]
     assert episodes.read_bytes().startswith(kept)
     assert sorted_lines(folder) == sorted_lines(whole_run)
-
-
-def wait_until_gone(pids):
-    """Workers whose parent was killed must end by themselves."""
-    with no_endless_wait():
-        for pid in pids:
-            while is_alive(pid):
-                time.sleep(0.05)
-
-
-def is_alive(pid):
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return state != "Z"
 
 
 @pytest.mark.parametrize("count", [1, 2, 4, 6])

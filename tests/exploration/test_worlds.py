@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-import signal
 import subprocess
-import time
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +17,7 @@ from resilisim.simulator.exact import solve
 from resilisim.worlds import load_world
 from resilisim.worlds.base import reference_calls
 from tests.exploration.agents import TwoTries
+from tests.killing import kill_when, num_lines
 from tests.worlds.notebook import NAME as NOTEBOOK
 from tests.worlds.test_laws import EVERYTHING
 
@@ -85,11 +84,7 @@ def test_an_exploration_that_was_killed_comes_to_the_same_bytes(
     command = [*python, "-c", KILLED, str(folder), str(workers), ray]
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     episodes = folder / "episodes.jsonl"
-    while not episodes.exists() or episodes.read_bytes().count(b"\n") < 5:
-        assert process.poll() is None, "the run ended before it could be killed"
-        time.sleep(0.01)
-    process.send_signal(signal.SIGKILL)
-    process.communicate()  # until nobody is left who could write
+    kill_when(process, lambda: num_lines(episodes) >= 5)
     kept = episodes.read_bytes()
     assert kept.count(b"\n") < whole.rows[0].plays * len(whole.rows)
     subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)

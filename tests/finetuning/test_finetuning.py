@@ -16,7 +16,7 @@ from resilisim.chat.local.gguf import base_of_adapter, fingerprint, model_finger
 from resilisim.chat.middleware import ChatModelSettings
 from resilisim.errors import InvalidInputError, StoreError
 from resilisim.finetuning.adapted_model import (
-    WEIGHTS_FILE,
+    ADAPTER_WEIGHTS_FILE,
     adapter_arrays,
     add_adapter,
     check_size,
@@ -145,10 +145,10 @@ def test_a_run_learns_and_leaves_everything_that_others_read(whole, tiny_base):
 
     loaded = PeftModel.from_pretrained(load_base(tiny_base), str(folder))
     for name, array in adapter_arrays(loaded).items():
-        np.testing.assert_allclose(array, load_file(folder / WEIGHTS_FILE)[name], rtol=1e-3)
-    before = (folder / WEIGHTS_FILE).stat().st_mtime_ns
+        np.testing.assert_allclose(array, load_file(folder / ADAPTER_WEIGHTS_FILE)[name], rtol=1e-3)
+    before = (folder / ADAPTER_WEIGHTS_FILE).stat().st_mtime_ns
     assert train(SMALL, folder, None, tiny_base).step == 4
-    assert (folder / WEIGHTS_FILE).stat().st_mtime_ns == before
+    assert (folder / ADAPTER_WEIGHTS_FILE).stat().st_mtime_ns == before
 
 
 def test_a_killed_run_ends_where_it_would_have_ended(whole, tiny_base, tmp_path):
@@ -163,7 +163,7 @@ def test_a_killed_run_ends_where_it_would_have_ended(whole, tiny_base, tmp_path)
     resumed = []
     train(SMALL, tmp_path / "run", resumed.append, tiny_base)
     assert resumed[0].step == killed_after
-    for name in (WEIGHTS_FILE, ADAPTER_FILE):
+    for name in (ADAPTER_WEIGHTS_FILE, ADAPTER_FILE):
         assert (tmp_path / "run" / name).read_bytes() == (whole[0] / name).read_bytes()
     steps, losses = ([(s.step, s.loss) for s in told][-2:] for told in (resumed, whole[1]))
     assert steps == losses
@@ -233,8 +233,8 @@ def test_preferences_are_learned_from_a_start_and_a_killed_run_ends_where_it_wou
     train(config, tmp_path / "run", told.append, tiny_base)
     assert told[0].loss == pytest.approx(np.log(2.0), abs=1e-5)  # nothing has moved away from the start yet
     assert told[1].loss < told[0].loss
-    for name, array in load_file(tmp_path / "run" / WEIGHTS_FILE).items():
-        moved = array.astype(np.float32) - load_file(whole[0] / WEIGHTS_FILE)[name]
+    for name, array in load_file(tmp_path / "run" / ADAPTER_WEIGHTS_FILE).items():
+        moved = array.astype(np.float32) - load_file(whole[0] / ADAPTER_WEIGHTS_FILE)[name]
         assert 0.0 < np.abs(moved).max() < 0.01
 
     def kill(standing):
@@ -244,7 +244,9 @@ def test_preferences_are_learned_from_a_start_and_a_killed_run_ends_where_it_wou
     with pytest.raises(KeyboardInterrupt):
         train(config, tmp_path / "killed", kill, tiny_base)
     train(config, tmp_path / "killed", None, tiny_base)
-    assert (tmp_path / "killed" / WEIGHTS_FILE).read_bytes() == (tmp_path / "run" / WEIGHTS_FILE).read_bytes()
+    assert (tmp_path / "killed" / ADAPTER_WEIGHTS_FILE).read_bytes() == (
+        tmp_path / "run" / ADAPTER_WEIGHTS_FILE
+    ).read_bytes()
     manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
     assert manifest["arguments"]["start"] == fingerprint([whole[0] / ADAPTER_FILE])
 
@@ -258,7 +260,7 @@ def test_a_start_is_taken_over_as_it_is_or_refused(whole, tiny_base, tmp_path):
     model = add_adapter(load_base(tiny_base), SMALL)
     start_from(model, whole[0] / ADAPTER_FILE)
     for name, array in adapter_arrays(model).items():
-        assert (array == load_file(whole[0] / WEIGHTS_FILE)[name]).all()
+        assert (array == load_file(whole[0] / ADAPTER_WEIGHTS_FILE)[name]).all()
     for changed, words in (
         ({"rank": 3}, "has rank 2 and alpha 4: expected 3 and 4"),
         ({"alpha": 5}, "expected 2 and 5"),
@@ -413,7 +415,7 @@ def test_the_real_model_learns_and_plays(tmp_path):
     assert all(0.0 < standing.loss < 2.0 for standing in told)
     base = shipped_model_path()
     model = add_adapter(load_base(base), load_config())
-    set_adapter(model, load_file(tmp_path / "run" / WEIGHTS_FILE))
+    set_adapter(model, load_file(tmp_path / "run" / ADAPTER_WEIGHTS_FILE))
     encoder = Encoder(base)
     seen = [example.tokens.tolist() for (example,) in encoder.samples(records())]
     prompts = [tokens[:length] for tokens, length in zip(seen, (90, 150, 210), strict=False)]

@@ -10,7 +10,7 @@ import torch
 
 from resilisim.errors import InvalidInputError
 from resilisim.finetuning import training
-from resilisim.finetuning.adapted_model import WEIGHTS_FILE
+from resilisim.finetuning.adapted_model import ADAPTER_WEIGHTS_FILE
 from resilisim.finetuning.examples import Encoder
 from resilisim.finetuning.lessons import drawn_tasks
 from resilisim.finetuning.memory import SideBySide
@@ -77,7 +77,9 @@ def test_a_training_that_runs_out_of_memory_learns_the_same(tiny_base, tmp_path,
         train(config.model_copy(update={"micro_batch": 4}), tmp_path / "large", None, tiny_base)
     assert len([one for one in caught if "side by side" in str(one.message)]) == 1
     assert sizes[:3] == [4, 2, 1]
-    assert (tmp_path / "large" / WEIGHTS_FILE).read_bytes() == (tmp_path / "small" / WEIGHTS_FILE).read_bytes()
+    assert (tmp_path / "large" / ADAPTER_WEIGHTS_FILE).read_bytes() == (
+        tmp_path / "small" / ADAPTER_WEIGHTS_FILE
+    ).read_bytes()
 
 
 def test_episodes_that_memory_does_not_hold_are_played_in_parts(tiny_base, monkeypatch):

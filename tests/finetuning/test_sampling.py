@@ -15,7 +15,7 @@ from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import InvalidInputError
 from resilisim.evaluation import evaluate
 from resilisim.finetuning import adapter_validation, sampling
-from resilisim.finetuning.adapted_model import WEIGHTS_FILE, adapter_arrays, add_adapter, load_base, set_adapter
+from resilisim.finetuning.adapted_model import ADAPTER_WEIGHTS_FILE, adapter_arrays, add_adapter, load_base, set_adapter
 from resilisim.finetuning.config import Kind, load_config
 from resilisim.finetuning.decoder import Decoder
 from resilisim.finetuning.examples import Encoder, Example
@@ -306,7 +306,9 @@ def test_a_killed_run_of_own_episodes_ends_where_it_would_have_ended(tiny_base, 
     resumed = []
     train(config, tmp_path / "killed", resumed.append, tiny_base)
     assert [(standing.step, standing.loss) for standing in resumed] == [(at.step, at.loss) for at in told[1:]]
-    assert (tmp_path / "killed" / WEIGHTS_FILE).read_bytes() == (tmp_path / "run" / WEIGHTS_FILE).read_bytes()
+    assert (tmp_path / "killed" / ADAPTER_WEIGHTS_FILE).read_bytes() == (
+        tmp_path / "run" / ADAPTER_WEIGHTS_FILE
+    ).read_bytes()
 
 
 def episode_of(outcome, values, regrets):

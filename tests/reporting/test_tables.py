@@ -19,7 +19,7 @@ from resilisim.reporting import agent_sections, comparison_section, losses, resu
 from resilisim.reporting.flaws import drops_table, flaw_costs, flaw_pools, flaws_section, flaws_table
 from resilisim.reporting.groups import PromptPools
 from resilisim.reporting.page import Fold, Section
-from resilisim.statistics.comparison import COMPARISON_METHODS
+from resilisim.statistics.comparison import COMPARISON_METHODS, METHOD_NAMES
 from resilisim.tables.numbers import p_value, percent, signed_interval, signed_points
 from resilisim.tables.table import Cell, Table
 from tests.evaluation.synthetic import synthetic_record, synthetic_run
@@ -300,7 +300,7 @@ def test_every_method_of_every_match_stands_in_the_tables(folders: tuple[Path, P
         assert isinstance(row[5], Cell)
         assert (row[5].text, row[5].detail) == (signed_points(best.difference), signed_interval(*best.interval))
         assert [text_of(cell) for cell in row[6:]] == [p_value(p) for p in (best.p_value, corrected[place])]
-        for step, method in enumerate(comparison_section.METHOD_NAMES):
+        for step, method in enumerate(METHOD_NAMES):
             shown = methods.rows[len(COMPARISON_METHODS) * place + step]
             assert text_of(shown[4]) == signed_points(one.differences[method].difference)
             assert text_of(shown[6]) == p_value(one.differences[method].p_value)

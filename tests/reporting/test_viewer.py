@@ -93,7 +93,7 @@ def unpacked(pack: Pack) -> list[dict[str, Any]]:
 
     episodes = []
     for row in range(pack.num_packed):
-        at = {name: columns[name][row] for name in (*packing.COLUMNS, "causes", "tools")}
+        at = {name: columns[name][row] for name in (*packing.ROW_COLUMNS, "causes", "tools")}
         name, policy, model, privileged = tables["policies"][at["policy"]]
         task, type_, required = tables["tasks"][at["task"]]
         episodes.append(

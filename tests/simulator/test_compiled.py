@@ -14,7 +14,7 @@ import pytest
 
 import resilisim.envs.workflow
 import resilisim.simulator
-from resilisim.envs.workflow import batch_loops
+from resilisim.envs.workflow.kernels import batch_loops
 from resilisim.simulator.compiled import compiled_sources
 from resilisim.simulator.exact import search_kernels
 

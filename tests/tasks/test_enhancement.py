@@ -28,7 +28,7 @@ from resilisim.tasks.enhancement.enhancer import (
     num_finished,
 )
 from resilisim.tasks.enhancement.modes import (
-    REFUSALS,
+    TASK_REFUSALS,
     BriefStep,
     DesignBrief,
     DesignMode,
@@ -126,7 +126,7 @@ def refusal_of(mode, task, answer):
 def test_a_rewrite_that_cannot_stand_is_refused(answer):
     kind, detail = refusal_of(REWRITE, TASK, answer)
     assert kind == BAD_ANSWERS[answer], detail
-    assert kind in REFUSALS
+    assert kind in TASK_REFUSALS
 
 
 def test_the_reason_names_the_step_that_no_sentence_asks_for():
@@ -229,7 +229,7 @@ def test_a_design_that_cannot_stand_is_refused(name):
     design, kind = BAD_DESIGNS[name]
     found, detail = refusal_of(DESIGN, DESIGNED, json.dumps(design))
     assert found == kind, detail
-    assert kind in REFUSALS
+    assert kind in TASK_REFUSALS
 
 
 def test_a_type_without_template_may_take_what_retrieval_finds_for_its_text():
@@ -303,7 +303,7 @@ def test_any_answer_becomes_a_task_or_a_typed_refusal(answer):
             Task.from_mapping(mode.read(task, answer).to_mapping(), LIBRARY)
         except RefusedAnswer as refused:
             kind = refused.args[0]
-        assert kind is None or kind in REFUSALS
+        assert kind is None or kind in TASK_REFUSALS
 
 
 TASKS = benchmark_tasks("benchmark-v1")[:10]

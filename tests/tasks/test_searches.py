@@ -110,7 +110,10 @@ def test_without_retrieval_only_the_benchmark_has_numbers(monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize(
     ("name", "value", "words"),
-    [("BENCHMARKS", dict.fromkeys(BENCHMARKS, "another"), "another version"), ("SCHEMA", "another", "damaged")],
+    [
+        ("BENCHMARKS", dict.fromkeys(BENCHMARKS, "another"), "another version"),
+        ("SEARCHES_SCHEMA", "another", "damaged"),
+    ],
 )
 def test_a_stale_table_is_refused(monkeypatch: pytest.MonkeyPatch, name: str, value: object, words: str) -> None:
     monkeypatch.setattr(searches, name, value)

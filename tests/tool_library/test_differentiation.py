@@ -12,7 +12,13 @@ import pytest
 from resilisim.chat import ChatMessage, ChatReply
 from resilisim.chat.checked_answers import RefusedAnswer
 from resilisim.tool_library import ToolLibrary, default_library
-from resilisim.tool_library.differentiation import FIELDS, REFUSALS, Differentiated, ToolWriter, differentiate_library
+from resilisim.tool_library.differentiation import (
+    FIELDS,
+    TOOL_REFUSALS,
+    Differentiated,
+    ToolWriter,
+    differentiate_library,
+)
 from resilisim.tool_library.retrieval import default_retriever
 
 LIBRARY = default_library()
@@ -56,7 +62,7 @@ def test_only_texts_change_and_the_original_ones_are_kept() -> None:
     made = [tool for tool in result.library if tool.differentiation_enhanced]
     assert len(made) + sum(result.refusals.values()) == len(asked) == 30
     assert len(made) > 20
-    assert set(result.refusals) <= set(REFUSALS)
+    assert set(result.refusals) <= set(TOOL_REFUSALS)
     texts = ("description", "differentiation", "differentiation_enhanced", "metadata")
     for tool, old in zip(result.library, LIBRARY, strict=True):
         replaced = dataclasses.replace(tool, **{field: getattr(old, field) for field in texts})

@@ -11,7 +11,7 @@ from resilisim.envs.random_libraries import random_settings
 from resilisim.errors import InvalidInputError
 from resilisim.tool_library import ToolLibrary, default_library
 from resilisim.tool_library.generator import (
-    VERSION,
+    GENERATOR_VERSION,
     WINDOW,
     generate_library,
     read_vocabulary,
@@ -194,8 +194,8 @@ def test_every_operation_has_a_role_of_the_papers_or_none() -> None:
 
 
 def test_what_is_drawn_is_frozen() -> None:
-    # Another hash is another version of the generator: raise VERSION.
-    assert VERSION == 1
+    # Another hash is another version of the generator: raise GENERATOR_VERSION.
+    assert GENERATOR_VERSION == 1
     assert generate_library(100, seed=7).content_hash[:12] == "2b03ce150f88"
     drawn = generate_library(20, seed=7, dependencies="drawn", reliability=(0.6, 0.98))
     assert drawn.content_hash[:12] == "26a0557ebabd"

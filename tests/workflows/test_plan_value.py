@@ -19,7 +19,7 @@ from resilisim.workflows import ExactPlanner, Step
 from resilisim.workflows import plan_value as module
 from resilisim.workflows.flaws import SEVERITIES, FlawedWorkflow, Perturber
 from resilisim.workflows.flaws.flaw import STRESSORS
-from resilisim.workflows.plan_value import NO_FLAW, CostCalculator, PlanCosts, costs_of_tasks, flaw_cost_table
+from resilisim.workflows.plan_value import SOUND_PLAN, CostCalculator, PlanCosts, costs_of_tasks, flaw_cost_table
 
 LIBRARY = ToolLibrary(
     [
@@ -153,7 +153,7 @@ def test_a_row_is_the_mean_over_the_tasks_that_carry_the_flaw():
         error = statistics.stdev(coverage) / math.sqrt(len(coverage))
         assert row.coverage_interval == pytest.approx(1.959964 * error)
     sound = rows[0]
-    assert (sound.flaw, sound.method, sound.severity) == NO_FLAW
+    assert (sound.flaw, sound.method, sound.severity) == SOUND_PLAN
     assert (sound.num_tasks, sound.harmless, sound.edits) == (len(TASKS), 1.0, 0.0)
     assert sound.obey == pytest.approx(sound.sound_obey)
     assert 0.0 < sound.obey < sound.deviate
@@ -162,7 +162,7 @@ def test_a_row_is_the_mean_over_the_tasks_that_carry_the_flaw():
 def test_a_mean_over_one_task_has_no_interval_and_over_none_no_value():
     single = next(task for task in benchmark_tasks() if len(task.required_tools) == 1)
     rows = {(row.flaw, row.method, row.severity): row for row in flaw_cost_table([single])}
-    assert math.isnan(rows[NO_FLAW].obey_interval)
+    assert math.isnan(rows[SOUND_PLAN].obey_interval)
     refused = rows["missing_step", "middle_step_removal", "light"]
     assert (refused.num_tasks, refused.num_refused) == (0, 1)
     assert math.isnan(refused.obey)

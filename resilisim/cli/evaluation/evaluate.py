@@ -29,12 +29,11 @@ from resilisim.cli.options import (
     scene,
     takes,
 )
-from resilisim.cli.output import INCOMPLETE, STOPPED_BY_USER, console, note, print_json
+from resilisim.cli.output import INCOMPLETE, console, note, print_json, resumable
 from resilisim.envs.settings import GOAL_NAMES, RULE_NAMES, EnvironmentSettings
 from resilisim.errors import InvalidInputError, count_of
 from resilisim.evaluation import EvaluationResult, ModelSettings, RunLimits
 from resilisim.evaluation import evaluate as run
-from resilisim.evaluation.run.runner import RunInterrupted
 from resilisim.evaluation.run.store import FAILURES_NAME
 from resilisim.evaluation.table.agents import mixture_note
 from resilisim.options import OUTPUT_GROUP
@@ -199,7 +198,7 @@ def evaluate(
     """
     agents = agents_named(policy, agent, agent_command)
     where = scene_for(agents, calling, context, environment, tasks, split, library)
-    try:
+    with resumable():
         result = run(
             policy or [],
             where.tasks,
@@ -216,9 +215,6 @@ def evaluate(
             limits=limits,
             ray=ray,
         )
-    except RunInterrupted as interrupted:
-        note(f"{interrupted}; the same command resumes it")
-        raise typer.Exit(STOPPED_BY_USER) from None
     if result.call.num_already_there:
         verb = "was" if result.call.num_already_there == 1 else "were"
         note(

@@ -34,11 +34,10 @@ from resilisim.cli.options import (
     WorkersOption,
     takes,
 )
-from resilisim.cli.output import INCOMPLETE, STOPPED_BY_USER, console, note, print_json
+from resilisim.cli.output import INCOMPLETE, console, note, print_json, resumable
 from resilisim.envs.settings import GOAL_NAMES, RULE_NAMES, EnvironmentSettings
 from resilisim.errors import count_of
 from resilisim.evaluation import ModelSettings
-from resilisim.evaluation.run.runner import RunInterrupted
 from resilisim.evaluation.run.store import FAILURES_NAME
 from resilisim.exploration import Exploration
 from resilisim.exploration import explore as run
@@ -100,7 +99,7 @@ def explore(
     """
     agents = agents_named(policy, agent, agent_command)
     where = scene_for(agents, calling, context, environment, tasks, split, library)
-    try:
+    with resumable():
         explored = run(
             policy or [],
             where.tasks,
@@ -119,9 +118,6 @@ def explore(
             shard=shard,
             ray=ray,
         )
-    except RunInterrupted as interrupted:
-        note(f"{interrupted}; the same command resumes it")
-        raise typer.Exit(STOPPED_BY_USER) from None
     if as_json:
         print_json(explored.to_mapping())
     else:

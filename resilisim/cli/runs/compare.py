@@ -13,7 +13,7 @@ from resilisim.cli import options, output
 from resilisim.errors import count_of
 from resilisim.evaluation.table.comparing import RunComparison, compare_runs
 from resilisim.evaluation.table.verdict import comparison_sentence
-from resilisim.statistics.comparison import Comparison, Difference
+from resilisim.statistics.comparison import METHOD_NAMES, Comparison, Difference
 from resilisim.statistics.power import independent_luck_episodes
 from resilisim.tables.numbers import NO_NUMBER, p_value, percent, signed_interval, signed_points
 from resilisim.tables.table import Column, Table
@@ -21,14 +21,6 @@ from resilisim.tables.table import Column, Table
 PolicyAOption = Annotated[str | None, typer.Option("--policy-a", help="Policy of RUN_A.")]
 PolicyBOption = Annotated[str | None, typer.Option("--policy-b", help="Policy of RUN_B.")]
 PromptOption = Annotated[str | None, typer.Option("--prompt", help="Only this prompt type.")]
-
-# What each method is called in a table, in the order in which they are shown.
-METHOD_NAMES = {
-    "independent": "independent samples",
-    "mcnemar": "McNemar, exact",
-    "paired": "paired",
-    "paired_luck_adjusted": "paired, luck-adjusted",
-}
 
 
 def compare(

@@ -10,12 +10,11 @@ import typer
 from resilisim.bounds import Turns
 from resilisim.cli import options
 from resilisim.cli.evaluation.evaluate import MODEL_OPTIONS, asked_at_once
-from resilisim.cli.output import INCOMPLETE, STOPPED_BY_USER, console, note, print_json
+from resilisim.cli.output import INCOMPLETE, console, note, print_json, resumable
 from resilisim.cli.runs.episode import RunArgument, models_of_run
 from resilisim.errors import InvalidInputError, count_of
 from resilisim.evaluation import ModelSettings, RunLimits
 from resilisim.evaluation.extension import extend_run
-from resilisim.evaluation.run.runner import RunInterrupted
 from resilisim.evaluation.run.store import FAILURES_NAME
 from resilisim.tasks.benchmark import BENCHMARK_VERSION
 
@@ -59,7 +58,7 @@ def extend(
             raise InvalidInputError(f"--option {text!r}: expected NAME=VALUE, such as steps=100")
         changes[name] = value
     tool_library = options.load(library)
-    try:
+    with resumable():
         extension = extend_run(
             run,
             out,
@@ -73,9 +72,6 @@ def extend(
             workers=workers,
             limits=limits,
         )
-    except RunInterrupted as interrupted:
-        note(f"{interrupted}; the same command resumes it")
-        raise typer.Exit(STOPPED_BY_USER) from None
     if as_json:
         print_json({"run": str(run), "out": str(out), **extension.to_mapping()})
     else:

@@ -10,11 +10,11 @@ from typing import Annotated
 import typer
 
 from resilisim.cli import options, output
-from resilisim.cli.runs.compare import METHOD_NAMES, PolicyAOption, PolicyBOption
+from resilisim.cli.runs.compare import PolicyAOption, PolicyBOption
 from resilisim.errors import InvalidInputError, count_of
 from resilisim.evaluation.run_results import evaluate
 from resilisim.evaluation.table.comparing import compare_runs
-from resilisim.statistics.comparison import NO_LUCK, PAIRED_LUCK_ADJUSTED, Comparison
+from resilisim.statistics.comparison import METHOD_NAMES, NO_LUCK, PAIRED_LUCK_ADJUSTED, Comparison
 from resilisim.statistics.power import SEEDS, PowerPlan, plan_sample
 from resilisim.tables.numbers import NO_NUMBER
 from resilisim.tables.table import Cell, Column, Table

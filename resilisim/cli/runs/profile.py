@@ -27,7 +27,7 @@ from resilisim.evaluation.robustness.points import (
     check_points,
 )
 from resilisim.evaluation.robustness.profile_result import ProfileResult
-from resilisim.evaluation.robustness.profiling import ProfileInterrupted, plan_profile
+from resilisim.evaluation.robustness.profiling import plan_profile
 from resilisim.evaluation.run.progress import QUIET_SECONDS, Progressing
 from resilisim.reporting.profile import profile_tables, write_profile_page
 from resilisim.tasks.benchmark import BENCHMARK_VERSION
@@ -132,11 +132,8 @@ def profile(
         if time.monotonic() - began >= QUIET_SECONDS:
             output.note(f"run {number} of {total}: {run.title}")
 
-    try:
+    with output.resumable():
         result = job.play(references, tell)
-    except ProfileInterrupted as interrupted:
-        output.note(f"{interrupted}; the same command resumes it")
-        raise typer.Exit(output.STOPPED_BY_USER) from None
     path = write_profile_page(result, markdown=markdown)
     if as_json:
         output.print_json({**result.to_mapping(), "page": str(path)})

@@ -56,7 +56,7 @@ from resilisim.workflows.steps import SemanticMatch
 # "auto": the shipped table, else retrieval with the default model. "lexical": search by words. None: all scores 0.
 SimilaritySource: TypeAlias = str | SemanticMatch | None
 
-SCHEMA = "resilisim/similarity/v1"
+SIMILARITY_SCHEMA = "resilisim/similarity/v1"
 THOUSANDTHS = 10**SCORE_DECIMALS
 _CLAUSES_AT_ONCE = 2048  # texts embedded in one call
 
@@ -75,7 +75,7 @@ class SimilarityTable:
         """Read what `benchmarks.shipped_data` wrote; an AssertionError tells that the bytes are not those."""
         line, _, payload = data.partition(b"\n")
         header = json.loads(line)
-        if header["schema"] != SCHEMA or header["sha256"] != content_hash(payload):
+        if header["schema"] != SIMILARITY_SCHEMA or header["sha256"] != content_hash(payload):
             raise AssertionError(f"{name} is damaged: reinstall the package")
         scores = np.frombuffer(payload, dtype="<i2").reshape(header["shape"]).astype(np.int16)
         return cls(header["benchmark"], header["library"], header["model"], scores)

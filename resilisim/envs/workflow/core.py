@@ -14,13 +14,13 @@ from gymnasium import spaces as gymnasium_spaces
 from numpy.typing import NDArray
 
 from resilisim.envs.settings import JUDGED_REWARDS
-from resilisim.envs.workflow.batch_loops import begin_episodes, show_patterns, step_environments, write_starts
 from resilisim.envs.workflow.context import build_context
 from resilisim.envs.workflow.judging import ActionJudge, SolvedValues, TabulatedValues
-from resilisim.envs.workflow.mask import confidence, pattern_confidence, pattern_key
-from resilisim.envs.workflow.options import WorkflowOptions, resolve_tasks
-from resilisim.envs.workflow.records import (
+from resilisim.envs.workflow.kernels.batch_loops import begin_episodes, show_patterns, step_environments, write_starts
+from resilisim.envs.workflow.kernels.mask import confidence, pattern_confidence, pattern_key
+from resilisim.envs.workflow.kernels.records import (
     MAX_PATTERNS,
+    PATTERN_LENGTHS,
     Records,
     copy_records,
     make_episodes,
@@ -29,6 +29,9 @@ from resilisim.envs.workflow.records import (
     outcome_dtype,
     sections_dtype,
 )
+from resilisim.envs.workflow.kernels.step import Outcome
+from resilisim.envs.workflow.kernels.training_law import MAX_STAGE
+from resilisim.envs.workflow.options import WorkflowOptions, resolve_tasks
 from resilisim.envs.workflow.spaces import (
     ACTION_TYPES,
     BLOCK_REFUSED,
@@ -48,9 +51,7 @@ from resilisim.envs.workflow.spaces import (
     num_actions,
     tool_of,
 )
-from resilisim.envs.workflow.step import Outcome
 from resilisim.envs.workflow.tables import build_tables, call_parameters
-from resilisim.envs.workflow.training_law import MAX_STAGE
 from resilisim.errors import InvalidInputError, check_integer, check_share
 from resilisim.seeding import hash_words
 from resilisim.simulator.messages import FINISH, WAIT, Message, execution
@@ -60,8 +61,6 @@ from resilisim.workflows.steps import step_parameters
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-PATTERN_LENGTHS = (2, 3)
 
 Observation = dict[str, NDArray[Any]]
 

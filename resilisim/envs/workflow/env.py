@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from resilisim.envs.drawing import Pixels, draw
-from resilisim.envs.workflow.batch_loops import LEAVE_ENDED
 from resilisim.envs.workflow.core import CoreUser, WorkflowCore, plant_seeds
 from resilisim.envs.workflow.core import Observation as Observation
+from resilisim.envs.workflow.kernels.batch_loops import LEAVE_ENDED
+from resilisim.envs.workflow.kernels.step import BY_LUCK, DRAWN, END_FIELDS, Outcome
 from resilisim.envs.workflow.options import WorkflowOptions
 from resilisim.envs.workflow.picture import action_words, scene_of
 from resilisim.envs.workflow.spaces import (
@@ -24,7 +25,6 @@ from resilisim.envs.workflow.spaces import (
     STATUSES,
     TOOL_STATUS,
 )
-from resilisim.envs.workflow.step import BY_LUCK, DRAWN, END_FIELDS, Outcome
 from resilisim.errors import InvalidInputError, check_integer, shown_value, unknown_name
 from resilisim.seeding import MAX_SEED
 from resilisim.simulator.law import TICKS_PER_SECOND

@@ -18,8 +18,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from resilisim.envs.workflow.batch_loops import place_of_sections
-from resilisim.envs.workflow.records import Floats, Int, Records
+from resilisim.envs.workflow.kernels.batch_loops import place_of_sections
+from resilisim.envs.workflow.kernels.records import Floats, Int, Records
 from resilisim.envs.workflow.spaces import INVOKE_TOOL, RETRY_TOOL
 from resilisim.errors import CheckFailed
 from resilisim.simulator.compiled import kernel, scalar

@@ -18,7 +18,7 @@ from resilisim.envs.settings import (
     settle_law,
 )
 from resilisim.envs.workflow.context import SimilaritySource
-from resilisim.envs.workflow.training_law import MAX_STAGE, STAGES
+from resilisim.envs.workflow.kernels.training_law import MAX_STAGE, STAGES
 from resilisim.errors import InvalidInputError, shown_value, unknown_argument, unknown_name
 from resilisim.options import check_options, option
 from resilisim.seeding import TRAINING_SALT

@@ -10,9 +10,8 @@ from numpy.typing import NDArray
 
 from resilisim.envs.settings import TRAINING_LAW
 from resilisim.envs.workflow.context import TaskContext, types_of_skeleton
-from resilisim.envs.workflow.observation import show_clocks, show_constant_sections, show_tool
-from resilisim.envs.workflow.options import WorkflowOptions
-from resilisim.envs.workflow.records import (
+from resilisim.envs.workflow.kernels.observation import show_clocks, show_constant_sections, show_tool
+from resilisim.envs.workflow.kernels.records import (
     Layout,
     Records,
     make_episodes,
@@ -21,7 +20,9 @@ from resilisim.envs.workflow.records import (
     task_dtype,
     world_dtype,
 )
-from resilisim.envs.workflow.rewards import num_milestones
+from resilisim.envs.workflow.kernels.rewards import num_milestones
+from resilisim.envs.workflow.kernels.training_law import MAX_STAGE
+from resilisim.envs.workflow.options import WorkflowOptions
 from resilisim.envs.workflow.spaces import (
     LARGEST,
     NUM_TASK_FEATURES,
@@ -42,7 +43,6 @@ from resilisim.envs.workflow.spaces import (
     saturated,
     tool_of,
 )
-from resilisim.envs.workflow.training_law import MAX_STAGE
 from resilisim.seeding import hash_words
 from resilisim.simulator.law import Law
 from resilisim.simulator.problem import Problem, build_problem

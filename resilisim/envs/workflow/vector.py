@@ -15,16 +15,16 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from resilisim.envs.drawing import Pixels, draw
-from resilisim.envs.workflow.batch_loops import (
+from resilisim.envs.workflow.core import CoreUser, Observation, WorkflowCore, plant_seeds
+from resilisim.envs.workflow.kernels.batch_loops import (
     LEAVE_ENDED,
     RESET_AT_ONCE,
     RESET_NEXT_STEP,
 )
-from resilisim.envs.workflow.core import CoreUser, Observation, WorkflowCore, plant_seeds
+from resilisim.envs.workflow.kernels.records import BLOCKS
+from resilisim.envs.workflow.kernels.step import BY_LUCK, DRAWN, END_FIELDS
 from resilisim.envs.workflow.options import WorkflowOptions
 from resilisim.envs.workflow.picture import scene_of
-from resilisim.envs.workflow.records import BLOCKS
-from resilisim.envs.workflow.step import BY_LUCK, DRAWN, END_FIELDS
 from resilisim.errors import MAX_COUNT, InvalidInputError, check_integer, unknown_name
 from resilisim.seeding import MAX_SEED
 

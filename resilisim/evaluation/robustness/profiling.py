@@ -14,7 +14,7 @@ import numpy as np
 
 from resilisim.bounds import Workers, checked
 from resilisim.envs.settings import EnvironmentSettings
-from resilisim.errors import InvalidInputError
+from resilisim.errors import Interrupted, InvalidInputError
 from resilisim.evaluation.episode.record import fitting_ceiling
 from resilisim.evaluation.episode.texts import RecordTexts
 from resilisim.evaluation.robustness.analysis import (
@@ -63,7 +63,7 @@ from resilisim.workflows.flaws.flaw import STRESSORS
 _COMMON = ("benchmark", "environment", "library", "policies", "prompts", "seeds", "tasks")
 
 
-class ProfileInterrupted(KeyboardInterrupt):
+class ProfileInterrupted(Interrupted):
     """Somebody stopped a profile with Ctrl-C; what is finished is kept."""
 
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias, cast
 
-from resilisim.chat.under_way import UNDER_WAY
-from resilisim.errors import InvalidInputError, count_of
+from resilisim.chat.under_way import REQUESTS_UNDER_WAY
+from resilisim.errors import Interrupted, InvalidInputError, count_of
 from resilisim.evaluation.episode.record import EpisodeRecord, is_failure
 from resilisim.evaluation.run.limits import CallOutcome, RunLimits, Tally
 from resilisim.evaluation.run.plan import PlannedEpisodes, RunPlan, RunSettings
@@ -20,7 +20,7 @@ from resilisim.evaluation.run.store import JournalFolder, RunStore
 from resilisim.evaluation.table.facts import RunFacts
 
 
-class RunInterrupted(KeyboardInterrupt):
+class RunInterrupted(Interrupted):
     """Somebody stopped a run with Ctrl-C; its text says how many episodes are on disk."""
 
     def __init__(self, num_kept: int, num_planned: int, what: str = "episode") -> None:
@@ -84,7 +84,7 @@ def _play_pending(
     playing = play_anywhere(settings, pending, num_pending, players)
     journals = None if settings.directory is None else JournalFolder(settings.directory)
     shown = Progressing(
-        "episodes", planned.part_size, planned.part_size - num_pending, progress, tally.live, UNDER_WAY.told
+        "episodes", planned.part_size, planned.part_size - num_pending, progress, tally.live, REQUESTS_UNDER_WAY.told
     )
     with shown, contextlib.closing(playing) as outcomes:
         for outcome, line in outcomes:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from resilisim.evaluation.episode.record import EpisodeRecord, StepRecord
 from resilisim.evaluation.table.episodes import EpisodeTable
 
-NO_TOOL: Final = ""  # key of messages that ran no tool
+RAN_NO_TOOL: Final = ""  # key of messages that ran no tool
 
 NUM_KEPT: Final = 100  # costly calls
 MOST_SHARED: Final = 64  # explorations that are read at once, by several processes
@@ -68,7 +68,7 @@ class _CallKey(NamedTuple):
     policy: str
     prompt_type: str
     kind: str
-    tool: str  # `NO_TOOL` if none was run
+    tool: str  # `RAN_NO_TOOL` if none was run
     success: bool | None  # None if none was run
     error: str  # of a failed execution
 
@@ -115,7 +115,7 @@ class CallSums:
             brought = step["success"], step["error"]
             success, label = step["success"], step["label"]
             if success is None:
-                key = _CallKey(policy, prompt_type, step["kind"], NO_TOOL, None, "")
+                key = _CallKey(policy, prompt_type, step["kind"], RAN_NO_TOOL, None, "")
                 is_first, ran_no_tool = not ran_no_tool, True
             else:
                 error = "" if success else step["error"] or ""

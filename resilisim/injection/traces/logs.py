@@ -14,7 +14,7 @@ from resilisim.errors import InvalidInputError, one_line
 from resilisim.injection.folder import UNKNOWN_END
 from resilisim.injection.traces.traced import NO_ANSWER, Trace, TracedCall, calls_of_messages, code_of, value_of
 
-MOST_BYTES: Final = 512 * 1024 * 1024  # of a file, or of what is packed in it
+MOST_TRACE_BYTES: Final = 512 * 1024 * 1024  # of a file, or of what is packed in it
 _ZSTANDARD: Final = 93  # the method by which Inspect packs samples
 _BAD_ARGUMENTS: Final = ("parsing", "approval")  # of errors of Inspect: the tool was not asked
 _MISUSE_CODES: Final = (-32602, -32601)  # of JSON-RPC: no such tool, or not with these arguments
@@ -81,8 +81,8 @@ def traces_of_eval_file(path: Path) -> list[Trace]:
     try:
         with zipfile.ZipFile(path) as packed:
             members = {member.filename: member for member in packed.infolist()}
-            if sum(member.file_size for member in members.values()) > MOST_BYTES:
-                raise InvalidInputError(f"{path}: unpacks into more than {MOST_BYTES:,} bytes; expected fewer")
+            if sum(member.file_size for member in members.values()) > MOST_TRACE_BYTES:
+                raise InvalidInputError(f"{path}: unpacks into more than {MOST_TRACE_BYTES:,} bytes; expected fewer")
             head = next((name for name in ("header.json", "_journal/start.json") if name in members), None)
             if head is None:
                 raise InvalidInputError(f"{path}: holds no header.json; expected a log of Inspect")

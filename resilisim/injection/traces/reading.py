@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from resilisim.errors import InvalidInputError, nearest_name
 from resilisim.injection.traces.logs import (
-    MOST_BYTES,
+    MOST_TRACE_BYTES,
     is_call,
     json_in_lines,
     rpc_message,
@@ -80,8 +80,8 @@ def read_traces(files: Sequence[Path], read: Callable[[], None] = lambda: None) 
 
 
 def _traces_of(file: Path) -> list[Trace]:
-    if file.stat().st_size > MOST_BYTES:
-        raise InvalidInputError(f"{file}: has {file.stat().st_size:,} bytes; expected at most {MOST_BYTES:,}")
+    if file.stat().st_size > MOST_TRACE_BYTES:
+        raise InvalidInputError(f"{file}: has {file.stat().st_size:,} bytes; expected at most {MOST_TRACE_BYTES:,}")
     if file.suffix == ".eval":
         return traces_of_eval_file(file)
     source, text = str(file), read_text(file, "trace", EXPECTED)

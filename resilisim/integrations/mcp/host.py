@@ -24,7 +24,7 @@ WORK_ORDER: Final = "work_order"  # the prompt that says what there is to do
 TASK: Final = "resilisim.task"  # where the scope of an HTTP request holds what answers it
 START: Final = "episode_start"
 EPISODE_FINISH: Final = "episode_finish"
-LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
+LOOPBACK_HOSTS: Final = ("127.0.0.1", "localhost", "::1")
 _MOST_EPISODES: Final = 100_000  # URLs that a server remembers
 
 # What begins an episode: task, seed and prompt, as far as the client names them.

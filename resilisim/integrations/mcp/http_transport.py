@@ -15,7 +15,7 @@ import httpx2
 from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR, ErrorData, JSONRPCError, RequestId
 
 from resilisim.errors import one_line
-from resilisim.integrations.mcp.wire import MOST_BYTES, Unreadable, answers, encoded, read_messages
+from resilisim.integrations.mcp.wire import MOST_MESSAGE_BYTES, Unreadable, answers, encoded, read_messages
 
 _EVENT_END: Final = re.compile(rb"\r\n\r\n|\n\n|\r\r")
 _LINE_END: Final = re.compile(rb"\r\n|\n|\r")
@@ -69,8 +69,8 @@ class AnsweringTransport(httpx2.AsyncBaseTransport):
         try:
             async for block in response.aiter_raw() if not _is_packed(response) else response.aiter_bytes():
                 body += block
-                if len(body) > MOST_BYTES:
-                    return self._instead(asked, f"the server's answer is longer than {MOST_BYTES // 2**20} MiB")
+                if len(body) > MOST_MESSAGE_BYTES:
+                    return self._instead(asked, f"the server's answer is longer than {MOST_MESSAGE_BYTES // 2**20} MiB")
         except httpx2.HTTPError as error:
             return self._instead(asked, f"the server has ended its answer before its end: {_said(error)}")
         finally:
@@ -134,8 +134,8 @@ class _Events(httpx2.AsyncByteStream):
                     whole, rest = rest[: ends[-1]], rest[ends[-1] :]
                     for event in _EVENT_END.split(whole):
                         yield self._event(event)
-                if len(rest) > MOST_BYTES:
-                    why = f"an event is longer than {MOST_BYTES // 2**20} MiB"
+                if len(rest) > MOST_MESSAGE_BYTES:
+                    why = f"an event is longer than {MOST_MESSAGE_BYTES // 2**20} MiB"
                     break
         except httpx2.HTTPError as error:
             why = _said(error)

@@ -54,7 +54,7 @@ from resilisim.injection.call import Outcome
 from resilisim.injection.folder import InjectionFolder
 from resilisim.injection.functions import unused_force
 from resilisim.injection.inject_options import InjectionSettings
-from resilisim.integrations.mcp.host import EPISODE_PATH, LOOPBACK, SESSION_PATH, TASK, listening
+from resilisim.integrations.mcp.host import EPISODE_PATH, LOOPBACK_HOSTS, SESSION_PATH, TASK, listening
 from resilisim.integrations.mcp.http_transport import AnsweringTransport
 from resilisim.integrations.mcp.relay import Relay
 from resilisim.integrations.mcp.server import on_signals
@@ -377,9 +377,9 @@ def proxy_http(
     Raises:
         InvalidInputError: The address cannot be listened on, or others could come in without a token.
     """
-    if host not in LOOPBACK and not token:
+    if host not in LOOPBACK_HOSTS and not token:
         raise InvalidInputError(f"other machines can reach {host}: expected a token that clients have to send")
-    asyncio.run(_over_http(ProxyEpisodes(proxied, host in LOOPBACK, tell), host, port, token, ready))
+    asyncio.run(_over_http(ProxyEpisodes(proxied, host in LOOPBACK_HOSTS, tell), host, port, token, ready))
 
 
 async def _over_http(

@@ -30,7 +30,7 @@ from resilisim.evaluation.run.arguments import check_prompts, check_solvable
 from resilisim.evaluation.run.contestants import MCP_PLAYER, Contestant
 from resilisim.evaluation.run.plan import PlannedEpisode, RunPlan
 from resilisim.evaluation.run.store import RunStore, begun
-from resilisim.integrations.mcp.host import LOOPBACK, EpisodeHost, Hosts, http_server, mcp_server
+from resilisim.integrations.mcp.host import LOOPBACK_HOSTS, EpisodeHost, Hosts, http_server, mcp_server
 from resilisim.policies.usage import agent_part
 from resilisim.provenance import encode_json_line
 from resilisim.tasks.benchmark import BENCHMARK_VERSION, find_task
@@ -322,7 +322,7 @@ def serve_http(
     Raises:
         InvalidInputError: The address cannot be listened on, or others could come in without a token.
     """
-    if host not in LOOPBACK and not token:
+    if host not in LOOPBACK_HOSTS and not token:
         raise InvalidInputError(f"other machines can reach {host}: expected a token that clients have to send")
     with contextlib.closing(Episodes(run)) as episodes:
         asyncio.run(_until_stopped(episodes, host, port, token, tell))

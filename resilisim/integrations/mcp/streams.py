@@ -20,7 +20,7 @@ from mcp.shared.message import SessionMessage
 from mcp_types import INVALID_REQUEST, PARSE_ERROR, ErrorData, JSONRPCError
 
 from resilisim.errors import InfrastructureError
-from resilisim.integrations.mcp.wire import MOST_BYTES, Read, Unreadable, encoded, read_messages
+from resilisim.integrations.mcp.wire import MOST_MESSAGE_BYTES, Read, Unreadable, encoded, read_messages
 from resilisim.process_tree import end_tree, supervised
 
 _BLOCK: Final = 65536  # bytes that are read at a time
@@ -45,7 +45,7 @@ class Lines:
         for part in whole:
             messages += self._line(part)
         self._rest += last
-        if len(self._rest) > MOST_BYTES:
+        if len(self._rest) > MOST_MESSAGE_BYTES:
             self._head = self._head or bytes(self._rest[:_BLOCK])
             self._rest.clear()
         return [SessionMessage(each) if not isinstance(each, Unreadable) else each for each in messages]
@@ -58,11 +58,11 @@ class Lines:
         line, head = bytes(self._rest) + part, self._head
         self._rest.clear()
         self._head = None
-        if head is None and len(line) <= MOST_BYTES:
+        if head is None and len(line) <= MOST_MESSAGE_BYTES:
             return read_messages(line)
         head = head or line[:_BLOCK]
         said = next((each for each in read_messages(head) if isinstance(each, Unreadable)), Unreadable(""))
-        words = f"a line of more than {MOST_BYTES // 2**20} MiB: {said.words.rpartition(': ')[2]}"
+        words = f"a line of more than {MOST_MESSAGE_BYTES // 2**20} MiB: {said.words.rpartition(': ')[2]}"
         return [Unreadable(words, said.id, said.method, said.tool)]
 
 

@@ -27,7 +27,7 @@ from pydantic import ValidationError
 from resilisim.errors import one_line
 from resilisim.inputs import finite_number
 
-MOST_BYTES: Final = 64 * 1024 * 1024  # of one message
+MOST_MESSAGE_BYTES: Final = 64 * 1024 * 1024  # of one message
 _LONGEST_EXCERPT: Final = 160
 _TOKEN: Final = re.compile(r'"((?:[^"\\]|\\.)*)"|[{}\[\]:,]|[^\s"{}\[\]:,]+', re.DOTALL)
 _INTEGER: Final = re.compile(r"(-?(?:0|[1-9][0-9]{0,17}))(?:\.0{1,9})?")

@@ -13,7 +13,7 @@ from resilisim.chat.json_answers import without_thoughts
 from resilisim.chat.models import RoleModels
 from resilisim.chat.prices import PriceTable
 from resilisim.chat.types import fitted
-from resilisim.chat.under_way import UNDER_WAY
+from resilisim.chat.under_way import REQUESTS_UNDER_WAY
 from resilisim.envs.protocol import AssistantMessage
 from resilisim.envs.reply import Reply
 from resilisim.envs.session import EpisodeEnded
@@ -221,7 +221,7 @@ class AgentRun:
         try:
             kept = journal.recall(number, request) if journal is not None else None
             if kept is None:
-                with UNDER_WAY.one() as answered:
+                with REQUESTS_UNDER_WAY.one() as answered:
                     reply = fitted(await model.complete(request), request)
                     answered(reply)
             else:

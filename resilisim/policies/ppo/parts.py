@@ -32,8 +32,9 @@ from numpy.typing import NDArray
 from pydantic import ConfigDict
 from sb3_contrib import MaskablePPO
 
+from resilisim.envs.workflow.kernels.records import PATTERN_LENGTHS
+from resilisim.envs.workflow.kernels.training_law import COVERAGE_PHASE, MAX_STAGE, SEQUENCE_PHASE, phase_of
 from resilisim.envs.workflow.options import BENCHMARK_TURNS
-from resilisim.envs.workflow.training_law import COVERAGE_PHASE, MAX_STAGE, SEQUENCE_PHASE, phase_of
 from resilisim.envs.workflow.vector import WorkflowVectorEnv
 from resilisim.errors import InvalidInputError, StoreError
 from resilisim.inputs import validated
@@ -254,9 +255,8 @@ class ScheduleState(Remembered):
         )
 
 
-PATTERN_LENGTHS = (2, 3)
 # With 30 tools there are 870 ordered pairs and 24,360 ordered triples; those of the 5,040 benchmark tasks fit easily.
-MAX_PATTERNS = 512
+MOST_PATTERNS = 512
 # A pattern seen once says more about luck than about tools.
 MIN_COUNT = 3
 
@@ -287,7 +287,7 @@ class PatternLibrary(Remembered):
     starts again from nothing if it is met again.
     """
 
-    max_patterns: Count = MAX_PATTERNS
+    max_patterns: Count = MOST_PATTERNS
     patterns: tuple[MinedPattern, ...] = ()
 
     def add(self, sequences: Iterable[Sequence[str]], scores: Iterable[float]) -> PatternLibrary:

@@ -22,8 +22,8 @@ from stable_baselines3.common.vec_env import VecEnv
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvIndices, VecEnvObs, VecEnvStepReturn
 from torch import Tensor, nn
 
+from resilisim.envs.workflow.kernels.step import END_FIELDS
 from resilisim.envs.workflow.spaces import num_actions
-from resilisim.envs.workflow.step import END_FIELDS
 from resilisim.envs.workflow.vector import WorkflowVectorEnv
 from resilisim.errors import InvalidInputError
 from resilisim.policies.ppo.network import READ, draw, make_network

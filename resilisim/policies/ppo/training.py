@@ -29,7 +29,7 @@ from sb3_contrib import MaskablePPO
 from stable_baselines3.common.callbacks import BaseCallback, CallbackList
 from stable_baselines3.common.logger import KVWriter, Logger, TensorBoardOutputFormat
 
-from resilisim.envs.random_libraries import VERSION
+from resilisim.envs.random_libraries import RANDOM_LIBRARIES_VERSION
 from resilisim.envs.settings import BENCHMARK_LAW
 from resilisim.envs.workflow.options import BENCHMARK_TURNS, WorkflowOptions
 from resilisim.envs.workflow.vector import WorkflowVectorEnv
@@ -151,7 +151,7 @@ def train(
             raise InvalidInputError(f"network is {config.network!r} under the law {law.name!r}: expected a transformer")
         arguments["law"] = law.to_mapping()
     if config.libraries == "random":
-        arguments["random_libraries"] = VERSION
+        arguments["random_libraries"] = RANDOM_LIBRARIES_VERSION
     start = load_start(config, tools)
     if start is not None:
         arguments["start"] = start.description.weights_sha256

@@ -36,7 +36,7 @@ from resilisim.tables.numbers import signed_points
 HALF_WIDTH = 506.0  # of a chart that has another one beside it
 TICK_ROOM = 28.0  # least distance of two names below an axis
 LONGEST_NAME = 40.0  # that is never cut, in pixels
-SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
+GRID_SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 SHOWN_CHANGE = 0.0005  # less than this prints as 0.0 points
 
 
@@ -103,7 +103,7 @@ class _Frame:
         """How long the level axis is."""
         return self.width - self.left - self.right
 
-    def grid(self, shares: Sequence[float] = SHARES) -> Iterator[Shape]:
+    def grid(self, shares: Sequence[float] = GRID_SHARES) -> Iterator[Shape]:
         """Draw the grid of the axis of shares."""
         ticks = [Tick(share, f"{share * 100:.0f}%") for share in shares]
         return self.axis.grid(ticks, self.left, self.width - self.right)

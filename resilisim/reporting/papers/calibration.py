@@ -19,7 +19,7 @@ from resilisim.evaluation.extraction_judge import (
     threshold_sweep,
 )
 from resilisim.reporting.papers.answers import Answers, Player
-from resilisim.reporting.papers.paper_table import KPI_CHAIN, SHARES, PaperRow, PaperTable, Value, notes_of
+from resilisim.reporting.papers.paper_table import IN_PERCENT, KPI_CHAIN, PaperRow, PaperTable, Value, notes_of
 
 COMPONENTS: Final = ("extractor", "reasoner")
 _THETA: Final = re.compile(r"theta\s*=[^,\]]*,?\s*")
@@ -119,7 +119,7 @@ class Calibration:
             (*names, "theta"),
             ("played", "known", "at least", "at most"),
             tuple(row for family, by_theta in self._played.items() for row in self._successes(family, by_theta)),
-            form=SHARES,
+            form=IN_PERCENT,
             notes=(
                 "Episodes whose tasks all pass or fail as they did go the same way.",
                 "Those with a task that would fail are lost without replanning; with it nobody knows.",

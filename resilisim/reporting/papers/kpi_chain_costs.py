@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from resilisim.evaluation.table.agents import AgentSums
 from resilisim.reporting.papers.answers import Answers, Costs, Player
-from resilisim.reporting.papers.paper_table import COUNTS, KPI_CHAIN, SHARES, PaperRow, PaperTable, Value, notes_of
+from resilisim.reporting.papers.paper_table import COUNTS, IN_PERCENT, KPI_CHAIN, PaperRow, PaperTable, Value, notes_of
 from resilisim.tables.table import SIGNED
 
 AGENT, REACT, PLAN_EXECUTE = "kpi-chain", "react", "plan-and-execute"
@@ -48,7 +48,7 @@ def ablation_table(answers: Answers, published: Sequence[Sequence[Any]]) -> Iter
         answers.name_columns,
         ("success", "difference", "calls", "tokens per call", "tokens", "replans"),
         tuple(rows),
-        form=(SHARES, SIGNED, COUNTS, WHOLE, WHOLE, RATIOS),
+        form=(IN_PERCENT, SIGNED, COUNTS, WHOLE, WHOLE, RATIOS),
         notes=(
             (
                 "The paper takes Plan-and-Execute for the agent without entities, and the tokens per call of ReAct for "
@@ -118,7 +118,7 @@ def cost_table(answers: Answers, published: Sequence[Sequence[Any]]) -> Iterator
         answers.name_columns,
         ("seconds", "x ReAct", "x Plan-Execute", "calls", *COMPONENTS_OF_PART, "calls of tools"),
         tuple(rows),
-        form=(COUNTS, RATIOS, RATIOS, COUNTS, *[SHARES] * len(COMPONENTS_OF_PART), COUNTS),
+        form=(COUNTS, RATIOS, RATIOS, COUNTS, *[IN_PERCENT] * len(COMPONENTS_OF_PART), COUNTS),
         notes=(
             "The paper counts calls of tools under task execution, and calls for tests and memory, which are code.",
             *notes_of(KPI_CHAIN),
@@ -184,7 +184,7 @@ def hops_table(
         (*answers.name_columns, "questions"),
         ("number", "success", "ReAct", "difference", "gain", "calls", "tokens", "seconds", "cost"),
         tuple(rows),
-        form=("", SHARES, SHARES, SIGNED, SHARES, RATIOS, RATIOS, RATIOS, RATIOS),
+        form=("", IN_PERCENT, IN_PERCENT, SIGNED, IN_PERCENT, RATIOS, RATIOS, RATIOS, RATIOS),
         notes=(
             (
                 "Hops are the searches of the reference solution; long outputs are those that KPI-Chain read in "

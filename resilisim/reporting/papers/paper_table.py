@@ -11,7 +11,7 @@ from resilisim.statistics.estimates import to_json
 from resilisim.tables.table import SIGNED, Cell, Table, in_form
 
 PUBLISHED_MARK: Final = "†"
-SHARES, COUNTS = "", ",.1f"  # forms of numbers: in percent, or as they are
+IN_PERCENT, COUNTS = "", ",.1f"  # forms of numbers: in percent, or as they are
 
 KPI_CHAIN: Final = "KPI-Chain"
 RP_REACT: Final = "RP-ReAct"
@@ -59,7 +59,7 @@ class PaperTable:
     name_columns: tuple[str, ...]
     columns: tuple[str, ...]
     rows: tuple[PaperRow, ...]
-    form: str | tuple[str, ...] = SHARES
+    form: str | tuple[str, ...] = IN_PERCENT
     notes: tuple[str, ...] = ()
 
     def table(self) -> Table:
@@ -104,7 +104,7 @@ class PaperTable:
 def _cell(value: Value, form: str) -> Any:
     if isinstance(value, Estimate):
         return in_form(value, form) if form == SIGNED else value
-    return value if value is None or form == SHARES or isinstance(value, str) else in_form(value, form)
+    return value if value is None or form == IN_PERCENT or isinstance(value, str) else in_form(value, form)
 
 
 def notes_of(paper: str) -> tuple[str, ...]:

@@ -52,7 +52,7 @@ Shown = str | list[object]
 _ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=True, allow_nan=False)
 
 # Columns of the index in the order of `_PackedEpisode.row`; to them come the sets "causes" and "tools".
-COLUMNS: Final = (
+ROW_COLUMNS: Final = (
     "index",
     "policy",
     "prompt",
@@ -304,7 +304,7 @@ class Packer:
         `strings` numbers the texts that rows of talks bring with them, `with_talks` is the row of each talk.
         """
         shown = kept[: steps[-1]]
-        columns = {name: [episode.row[place] for episode in shown] for place, name in enumerate(COLUMNS)}
+        columns = {name: [episode.row[place] for episode in shown] for place, name in enumerate(ROW_COLUMNS)}
         causes, tools = Numbering(), Numbering()  # of the shown episodes alone: sets can be as many as episodes
         columns["causes"] = [causes.entry(episode.causes, episode.causes) for episode in shown]
         columns["tools"] = [tools.entry(episode.tools, episode.tools) for episode in shown]

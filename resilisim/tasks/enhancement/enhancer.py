@@ -26,7 +26,7 @@ from resilisim.errors import InfrastructureError, InvalidInputError, ResiliSimEr
 from resilisim.options import check_options, option
 from resilisim.provenance import content_hash, encode_json, without_surrogates
 from resilisim.run_folder import Closing, JsonLinesWriter, claim, read_json_lines, run_manifest, write_manifest
-from resilisim.tasks.enhancement.modes import REFUSALS
+from resilisim.tasks.enhancement.modes import TASK_REFUSALS
 from resilisim.tasks.task import Task
 
 T = TypeVar("T")
@@ -173,7 +173,7 @@ class EnhancementTotals:
         return {
             "tasks": self.outcomes.total(),
             **{outcome: self.outcomes[outcome] for outcome in ("enhanced", "refused", "failed")},
-            "refusals": {kind: self.refusals[kind] for kind in REFUSALS if self.refusals[kind]},
+            "refusals": {kind: self.refusals[kind] for kind in TASK_REFUSALS if self.refusals[kind]},
             "calls": self.count.calls,
             "cached_calls": self.count.cached_calls,
             **dataclasses.asdict(self.count.usage),

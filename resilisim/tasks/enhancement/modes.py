@@ -32,7 +32,7 @@ from resilisim.tool_library.retrieval import Retriever
 from resilisim.tool_library.tool import Parameter, Tool
 
 # Why an answer was refused; results count them by these words.
-REFUSALS = (
+TASK_REFUSALS = (
     "cut_off",  # the model reached its limit of tokens
     "not_json",  # no answer, no JSON object, or one without the fields that were asked for
     "wrong_fields",  # a field of the wrong type

@@ -397,7 +397,13 @@ def _insert(
     return Change(tuple(steps), tuple(edits))
 
 
-FORMATS = ("a scanned image", "a zip archive", "a printed report", "an audio recording", "a spreadsheet with macros")
+UNREADABLE_FORMATS = (
+    "a scanned image",
+    "a zip archive",
+    "a printed report",
+    "an audio recording",
+    "a spreadsheet with macros",
+)
 
 
 def format_mismatch(plan: PlanView, severity: str, draws: Draws) -> Change | str:
@@ -418,7 +424,7 @@ def format_mismatch(plan: PlanView, severity: str, draws: Draws) -> Change | str
     edits: list[Edit] = []
     for index in sorted(draws.shuffled(sites)[: num_edits(severity, len(sites))]):
         name = receiving[index]
-        kind = draws.choice(FORMATS)
+        kind = draws.choice(UNREADABLE_FORMATS)
         giver = steps[index - 1]
         outcome = f"success, with {kind}"
         value = _in_format(plan.tool(index), name, giver.tool, kind)
@@ -440,7 +446,7 @@ def _receiving_parameter(plan: PlanView, index: int) -> str | None:
     names = [parameter.name for parameter in tool.parameters if parameter.required and parameter.name in values]
     names.sort(key=lambda name: (referred_tool(values[name]) is None, name not in FLOWING_PARAMETERS))
     giver = plan.steps[index - 1].tool
-    return next((name for name in names if _in_format(tool, name, giver, FORMATS[0]) is not None), None)
+    return next((name for name in names if _in_format(tool, name, giver, UNREADABLE_FORMATS[0]) is not None), None)
 
 
 def _in_format(tool: Tool, name: str, giver: str, kind: str) -> Any:

@@ -31,7 +31,7 @@ PAGES_VERSION: Final = "pages-v1"
 PAGES_SIZE, PAGES_SEED, PAGES_QUESTIONS = 240, 0, 120
 PAGES_SHA256 = "2b5ca130828227f0e96a7ef3e050d35628430a5e7c1a33f5ac19fd3d03ead3fc"  # of its tasks' JSON Lines
 ENCYCLOPEDIA_SHA256 = "eecc4f0a760967ffa050744a5738df2375de074326c9e13483f380a20b756df8"  # of its pages
-DATA_FILE = f"data/{PAGES_VERSION}.jsonl.gz"
+PAGES_FILE = f"data/{PAGES_VERSION}.jsonl.gz"
 QUESTION_KINDS: tuple[QuestionKind, ...] = get_args(QuestionKind)
 MOST_QUESTIONS: Final = 10_000
 _FORMS: Mapping[str, str] = {"list": "list", "sets": "list", "conversation": "turns"}
@@ -153,9 +153,9 @@ def pages_v1() -> PagesWorld:
     Raises:
         AssertionError: Its bytes are not those of the release.
     """
-    data = gzip.decompress(resources.files("resilisim.worlds.pages").joinpath(DATA_FILE).read_bytes())
+    data = gzip.decompress(resources.files("resilisim.worlds.pages").joinpath(PAGES_FILE).read_bytes())
     if content_hash(data) != PAGES_SHA256:
-        raise AssertionError(f"{DATA_FILE} has SHA-256 {content_hash(data)}, expected {PAGES_SHA256}: reinstall")
+        raise AssertionError(f"{PAGES_FILE} has SHA-256 {content_hash(data)}, expected {PAGES_SHA256}: reinstall")
     tasks = [Task.from_trusted_mapping(json.loads(line)) for line in data.splitlines()]
     return PagesWorld(PAGES_VERSION, tasks, _encyclopedia_v1)
 

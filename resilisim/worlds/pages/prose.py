@@ -16,7 +16,7 @@ from typing import Any, Final
 from resilisim.seeding import Draws
 from resilisim.worlds.pages.graph import ISSUER_OF, Entity, Fact, Graph, Value, texts
 
-LEAST_TOKENS, MOST_TOKENS = 300, 6000
+LEAST_PAGE_TOKENS, MOST_PAGE_TOKENS = 300, 6000
 _SKEW = 2.2  # of page lengths: half of the pages have less than about 600 tokens
 _CHARACTERS_PER_TOKEN = 4
 _IN_THE_LEAD = ("born", "died", "year", "founded", "chartered", "held")
@@ -107,14 +107,14 @@ class _Writer:
 
     def page(self) -> Page:
         share = self.draws.uniform() ** _SKEW
-        length = _CHARACTERS_PER_TOKEN * LEAST_TOKENS * (MOST_TOKENS / LEAST_TOKENS) ** share
+        length = _CHARACTERS_PER_TOKEN * LEAST_PAGE_TOKENS * (MOST_PAGE_TOKENS / LEAST_PAGE_TOKENS) ** share
         headings = texts("digressions")["headings"][self.entity.kind]
         sections: list[list[str]] = [[] for _ in headings]
         for place, said in sorted(self._said(), key=lambda pair: pair[0]):
             sections[place].append(said)
         lead = self._lead()
         written = len(lead) + sum(len(text) for section in sections for text in section)
-        most = _CHARACTERS_PER_TOKEN * MOST_TOKENS
+        most = _CHARACTERS_PER_TOKEN * MOST_PAGE_TOKENS
         while written < length:
             section = self.draws.choice(sections)
             text = self._comparison() if self.peers and self.draws.uniform() < 0.25 else self._digression()

@@ -159,7 +159,7 @@ _RANGES: Final[Mapping[str, tuple[int, int]]] = {
     "coffee": (1_000, MOST_ROWS),
     "airbnb": (2_000, MOST_ROWS),
     "yelp": (2_000, MOST_ROWS),
-    "agenda": (2_000, text_collections.MOST_EVENTS),
+    "agenda": (2_000, text_collections.MOST_AGENDA_EVENTS),
     "scirex": (300, text_collections.MOST_PARAGRAPHS),
     "papers": (400, MOST_PAPERS),
 }

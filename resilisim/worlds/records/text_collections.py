@@ -15,7 +15,7 @@ import numpy as np
 from resilisim.seeding import Draws
 from resilisim.worlds.records.fictional_tables import ColumnDraws, fictional_people, fictional_words, words_of
 
-MOST_EVENTS: Final = 20_000
+MOST_AGENDA_EVENTS: Final = 20_000
 MOST_PARAGRAPHS: Final = 5_000
 FIRST_DAY: Final = datetime.date(2042, 1, 1)
 _DAYS = 365

@@ -34,8 +34,8 @@ from resilisim.worlds.records.tools import RecordsWorkspace, records_library
 
 RECORDS_VERSION: Final = "records-v1"
 RECORDS_SHA256: Final = "c51dab287f6913e2951f663bdb08d061adfec1f114522bc442cedf97dbc019d8"  # of the uncompressed lines
-SCHEMA: Final = "resilisim-records-1"
-DATA_FILE: Final = f"data/{RECORDS_VERSION}.jsonl.gz"
+RECORDS_SCHEMA: Final = "resilisim-records-1"
+RECORDS_FILE: Final = f"data/{RECORDS_VERSION}.jsonl.gz"
 
 
 class RecordsWorld:
@@ -83,7 +83,7 @@ def generated_records(options: str = "") -> RecordsWorld:
     recipe = numbers_by_name(Recipe, options, where)
     changed = {name: value for name, value in recipe.to_mapping().items() if value != getattr(Recipe(), name)}
     name = "records:" + ",".join(f"{field}={value}" for field, value in (changed or {"seed": 0}).items())
-    key = content_hash([SCHEMA, package_versions(["resilisim"]), recipe.to_mapping()])[:16]
+    key = content_hash([RECORDS_SCHEMA, package_versions(["resilisim"]), recipe.to_mapping()])[:16]
     file = default_cache_dir() / "worlds" / f"records-{key}.jsonl.gz"
     try:
         lines = gzip.decompress(file.read_bytes())
@@ -106,7 +106,7 @@ def records_lines(recipe: Recipe, name: str) -> bytes:
         tasks = build_tasks(data, records, name)
     finally:
         records.database.close()
-    header = {"schema": SCHEMA, "name": name, "recipe": recipe.to_mapping(), "data": data.hashes()}
+    header = {"schema": RECORDS_SCHEMA, "name": name, "recipe": recipe.to_mapping(), "data": data.hashes()}
     return "".join([canonical_json(header) + "\n", *(task.to_json() + "\n" for task in tasks)]).encode()
 
 
@@ -114,10 +114,10 @@ def records_v1(search: str = "lexical") -> RecordsWorld:
     """Return `records-v1`; `records-v1:semantic` searches its texts by meaning."""
     if search not in SEARCHES:
         raise unknown_name("search", search, SEARCHES, RECORDS_VERSION)
-    lines = gzip.decompress(resources.files("resilisim.worlds.records").joinpath(DATA_FILE).read_bytes())
+    lines = gzip.decompress(resources.files("resilisim.worlds.records").joinpath(RECORDS_FILE).read_bytes())
     digest = content_hash(lines)
     if digest != RECORDS_SHA256:
-        raise AssertionError(f"{DATA_FILE} has SHA-256 {digest}, expected {RECORDS_SHA256}: reinstall the package")
+        raise AssertionError(f"{RECORDS_FILE} has SHA-256 {digest}, expected {RECORDS_SHA256}: reinstall the package")
     return _world(lines, search)
 
 

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from resilisim.envs.workflow import spaces
 from resilisim.envs.workflow.context import TaskContext
+from resilisim.envs.workflow.kernels.training_law import MAX_STAGE, STAGES
 from resilisim.envs.workflow.options import WorkflowOptions
 from resilisim.envs.workflow.spaces import ACTION_TYPES, action_type_of, num_actions, tool_of
-from resilisim.envs.workflow.training_law import MAX_STAGE, STAGES
 from resilisim.seeding import PURPOSE_FAILURE, PURPOSE_SUCCESS, episode_key, tool_key, uniform_bits
 from resilisim.simulator.law import Law
 from resilisim.tasks import Task

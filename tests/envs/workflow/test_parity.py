@@ -13,7 +13,7 @@ import pytest
 from gymnasium.vector import AutoresetMode
 
 from resilisim.envs.workflow.env import WorkflowEnv
-from resilisim.envs.workflow.step import END_FIELDS
+from resilisim.envs.workflow.kernels.step import END_FIELDS
 from resilisim.envs.workflow.vector import WorkflowVectorEnv
 from resilisim.simulator.state import ENDED_BY
 from resilisim.tasks.benchmark import benchmark_tasks

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-import signal
 import subprocess
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -24,6 +22,7 @@ from resilisim.tool_library import ToolLibrary, default_library
 from tests.evaluation.agent_models import FollowingModel, following
 from tests.evaluation.robustness.profile_kill_target import make_profile
 from tests.evaluation.toy_policies import Quitter, Reading, toy_tasks
+from tests.killing import kill_when, num_lines
 
 ROOT = Path(__file__).parents[3]
 POLICIES = ("exact-optimum", Reading, Quitter)
@@ -206,11 +205,7 @@ def test_a_killed_profile_goes_on(tmp_path: Path, python: list[str]) -> None:
     command = [*python, "-m", "tests.evaluation.robustness.profile_kill_target", str(folder)]
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE)
     second = folder / "reliability-0.50" / "episodes.jsonl"
-    while not second.exists() or second.read_bytes().count(b"\n") < 3:
-        assert process.poll() is None, "the profile ended before it could be killed"
-        time.sleep(0.01)
-    process.send_signal(signal.SIGKILL)
-    process.communicate()  # until nobody is left who could write
+    kill_when(process, lambda: num_lines(second) >= 3)
     first = (folder / "standard" / "episodes.jsonl").read_bytes()
     assert not (folder / "turns-04").exists()
     kept = second.read_bytes()

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from resilisim.envs.conversation import ConversationEnv
 from resilisim.evaluation.episode.play import play_episode
 from resilisim.evaluation.episode.record import EpisodeRecord, StepRecord
-from resilisim.evaluation.table.breakdown import NO_TOOL, NUM_KEPT, Breakdown
+from resilisim.evaluation.table.breakdown import NUM_KEPT, RAN_NO_TOOL, Breakdown
 from resilisim.evaluation.table.episodes import sums_of
 from resilisim.evaluation.table.facts import RunCollector
 from resilisim.evaluation.table.summary import summarise_group
@@ -69,7 +69,7 @@ def expected_rows(records: Sequence[EpisodeRecord], dimension: str) -> dict[Name
     for place, record in enumerate(records):
         for step in record["steps"]:
             if dimension == "tool":
-                tool = step["tool"] if step["success"] is not None else NO_TOOL
+                tool = step["tool"] if step["success"] is not None else RAN_NO_TOOL
                 name = (record["policy"], record["prompt_type"], tool)
             else:
                 name = KEYS[dimension](record)

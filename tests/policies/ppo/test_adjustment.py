@@ -15,8 +15,8 @@ from sb3_contrib import MaskablePPO
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import DummyVecEnv
 
+from resilisim.envs.workflow.kernels.training_law import STAGES
 from resilisim.envs.workflow.spaces import tool_of
-from resilisim.envs.workflow.training_law import STAGES
 from resilisim.envs.workflow.vector import WorkflowVectorEnv
 from resilisim.policies.ppo.adjustment import (
     FULL_SUCCESS_WEIGHTS,

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resilisim.envs.workflow.training_law import MAX_STAGE, STAGES, Stage
+from resilisim.envs.workflow.kernels.training_law import MAX_STAGE, STAGES, Stage
 from resilisim.errors import InvalidInputError, StoreError
 from resilisim.policies.ppo.adjustment import EPISODE_FIGURES
 from resilisim.policies.ppo.config import load_config

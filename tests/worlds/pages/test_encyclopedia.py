@@ -9,7 +9,7 @@ from resilisim.chat.types import estimated_tokens
 from resilisim.errors import InvalidInputError
 from resilisim.worlds.answers import normalized
 from resilisim.worlds.pages.graph import Entity, Fact, Graph, generate_graph, texts
-from resilisim.worlds.pages.prose import LEAST_TOKENS, MOST_TOKENS, mention, write_pages
+from resilisim.worlds.pages.prose import LEAST_PAGE_TOKENS, MOST_PAGE_TOKENS, mention, write_pages
 from resilisim.worlds.pages.questions import LINKS, YEARS
 
 GRAPH = generate_graph(size=60, seed=3)
@@ -56,9 +56,9 @@ def test_a_relation_has_one_value():
 
 def test_pages_are_as_long_as_promised():
     lengths = [estimated_tokens(page.text) for page in write_pages(generate_graph(), seed=0)]
-    assert min(lengths) >= LEAST_TOKENS
-    assert max(lengths) <= MOST_TOKENS
-    assert max(lengths) > 0.9 * MOST_TOKENS
+    assert min(lengths) >= LEAST_PAGE_TOKENS
+    assert max(lengths) <= MOST_PAGE_TOKENS
+    assert max(lengths) > 0.9 * MOST_PAGE_TOKENS
 
 
 def test_each_fact_stands_on_its_page_in_the_sentence_that_is_named_as_evidence():

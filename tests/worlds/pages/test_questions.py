@@ -15,8 +15,8 @@ from resilisim.tasks.split import SPLITS
 from resilisim.worlds.answers import normalized
 from resilisim.worlds.pages import guess_rates
 from resilisim.worlds.pages.generated import (
-    DATA_FILE,
     ENCYCLOPEDIA_SHA256,
+    PAGES_FILE,
     PAGES_SHA256,
     PAGES_VERSION,
     QUESTION_KINDS,
@@ -142,7 +142,7 @@ def test_queries_are_solved_as_brute_force_solves_them():
 
 @pytest.mark.long
 def test_the_command_makes_the_shipped_bytes_again(encyclopedia):
-    data = gzip.decompress(resources.files("resilisim.worlds.pages").joinpath(DATA_FILE).read_bytes())
+    data = gzip.decompress(resources.files("resilisim.worlds.pages").joinpath(PAGES_FILE).read_bytes())
     assert hashlib.sha256(data).hexdigest() == PAGES_SHA256
     assert encyclopedia_hash(encyclopedia) == ENCYCLOPEDIA_SHA256
     RECIPE.__dict__["encyclopedia"] = encyclopedia  # as just made from the recipe

@@ -27,7 +27,7 @@ from resilisim.policies.ppo.states.transition import Actor, States, Transition, 
 STATES_OF_A_STEP = 64  # of all lists of a lesson after one number of messages
 MOST_TOOLS, NUM_OTHERS = 40, 4  # of a library that are shown, and how many of them are drawn from all
 # How likely an action that is taken is the optimum's, the network's, or another one.
-SHARES = {"best": 0.5, "learner": 0.3, "other": 0.2}
+SHARE_OF_ACTION = {"best": 0.5, "learner": 0.3, "other": 0.2}
 
 
 def make_lesson(options: WorkflowOptions, generator: np.random.Generator, learner: Actor | None = None) -> Batch:
@@ -60,7 +60,7 @@ def make_lesson(options: WorkflowOptions, generator: np.random.Generator, learne
             for kind, actions in _tried(batch, generator, learner).items():
                 reached = transition.after(some, actions)
                 following.append(reached.states[reached.is_open])
-                shares.append((SHARES[kind] * own[reached.parents] * reached.chances)[reached.is_open])
+                shares.append((SHARE_OF_ACTION[kind] * own[reached.parents] * reached.chances)[reached.is_open])
         if not following:
             break
         states, weights = States.joined(following), np.concatenate(shares)

@@ -17,11 +17,11 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from resilisim.envs.workflow.batch_loops import LEAVE_ENDED
 from resilisim.envs.workflow.core import WorkflowCore
 from resilisim.envs.workflow.env import WorkflowEnv
+from resilisim.envs.workflow.kernels.batch_loops import LEAVE_ENDED
+from resilisim.envs.workflow.kernels.records import WORD_BYTES, Floats, Int, Records
 from resilisim.envs.workflow.options import WorkflowOptions
-from resilisim.envs.workflow.records import WORD_BYTES, Floats, Int, Records
 from resilisim.envs.workflow.spaces import (
     BLOCK_REFUSED,
     INVOKE_TOOL,

@@ -10,12 +10,19 @@ import pytest
 from resilisim.envs.workflow import spaces
 from resilisim.envs.workflow.context import types_of_skeleton
 from resilisim.envs.workflow.env import WorkflowEnv
-from resilisim.envs.workflow.rewards import (
+from resilisim.envs.workflow.kernels.rewards import (
     efficiency_reward,
     error_penalty,
     order_reward,
     progress_reward,
     terminal_reward,
+)
+from resilisim.envs.workflow.kernels.training_law import (
+    MAX_STAGE,
+    STAGES,
+    phase_of,
+    training_base,
+    training_probability,
 )
 from resilisim.envs.workflow.spaces import (
     INVOKE_TOOL,
@@ -29,7 +36,6 @@ from resilisim.envs.workflow.spaces import (
     action_index,
     meta_action_index,
 )
-from resilisim.envs.workflow.training_law import MAX_STAGE, STAGES, phase_of, training_base, training_probability
 from resilisim.envs.workflow.vector import WorkflowVectorEnv
 from resilisim.simulator.state import CONSECUTIVE_FAILURES, NUM_FAILURES
 from resilisim.statistics.estimates import clopper_pearson

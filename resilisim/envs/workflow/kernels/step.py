@@ -1,4 +1,4 @@
-"""What an action does to an episode of Workflow-v0: scalar functions over its records, for the loops of `loops`.
+"""What an action does to an episode of Workflow-v0: scalar functions over its records, for the loops of `batch_loops`.
 
 The transition is that of `simulator.rulebook`, the one which Conversation-v0 plays: the same functions, compiled. The
 training law has chances, ends and actions of its own; its rulebook has no sections.
@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypeAlias
 
-from resilisim.envs.workflow.mask import (
+from resilisim.envs.workflow.kernels.mask import (
     allow_acceptance,
     allow_execution,
     pattern_confidence,
     show_confidences,
     write_mask,
 )
-from resilisim.envs.workflow.observation import (
+from resilisim.envs.workflow.kernels.observation import (
     show_counters,
     show_dependency_counts,
     show_due,
@@ -24,7 +24,7 @@ from resilisim.envs.workflow.observation import (
     show_serving,
     show_shared,
 )
-from resilisim.envs.workflow.records import (
+from resilisim.envs.workflow.kernels.records import (
     Episode,
     EpisodeBlocks,
     Sections,
@@ -34,7 +34,13 @@ from resilisim.envs.workflow.records import (
     World,
     copy_words,
 )
-from resilisim.envs.workflow.rewards import execution_reward, longest_ascending_run, progress_without_list, step_reward
+from resilisim.envs.workflow.kernels.rewards import (
+    execution_reward,
+    longest_ascending_run,
+    progress_without_list,
+    step_reward,
+)
+from resilisim.envs.workflow.kernels.training_law import MAX_STAGE, STAGES, training_base, training_probability
 from resilisim.envs.workflow.spaces import (
     BLOCK_REFUSED,
     CHECK_DEPENDENCIES,
@@ -63,7 +69,6 @@ from resilisim.envs.workflow.spaces import (
     VALIDATE_OUTPUT,
     saturated,
 )
-from resilisim.envs.workflow.training_law import MAX_STAGE, STAGES, training_base, training_probability
 from resilisim.seeding import PURPOSE_ERROR_CODE, PURPOSE_FAILURE, PURPOSE_SUCCESS, WORD_MASK
 from resilisim.simulator.compiled import inlined, inlined_bits, inlined_threefry, scalar, unlikely
 from resilisim.simulator.rulebook.entering import enter_result, finish_value, signature_of_call

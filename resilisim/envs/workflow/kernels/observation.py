@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
-from resilisim.envs.workflow.mask import allow_execution
-from resilisim.envs.workflow.records import Episode, Int, Sections, TaskRecord, World
+from resilisim.envs.workflow.kernels.mask import allow_execution
+from resilisim.envs.workflow.kernels.records import Episode, Int, Sections, TaskRecord, World
+from resilisim.envs.workflow.kernels.training_law import phase_of, training_base, training_probability
 from resilisim.envs.workflow.spaces import (
     BLOCK_CLOSED,
     BLOCK_OPEN,
@@ -76,7 +77,6 @@ from resilisim.envs.workflow.spaces import (
     quantised,
     saturated,
 )
-from resilisim.envs.workflow.training_law import phase_of, training_base, training_probability
 from resilisim.simulator.compiled import inlined, scalar, unlikely
 from resilisim.simulator.rulebook.rules import (
     CLOSED,

@@ -11,9 +11,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from resilisim.envs.workflow.mask import show_confidences, write_mask
-from resilisim.envs.workflow.observation import show_dependency_counts, show_due, show_trainer
-from resilisim.envs.workflow.records import (
+from resilisim.envs.workflow.kernels.mask import show_confidences, write_mask
+from resilisim.envs.workflow.kernels.observation import show_dependency_counts, show_due, show_trainer
+from resilisim.envs.workflow.kernels.records import (
     Bytes,
     Episode,
     EpisodeBlocks,
@@ -24,7 +24,7 @@ from resilisim.envs.workflow.records import (
     World,
     copy_words,
 )
-from resilisim.envs.workflow.step import Luck, begin_episode, step_environment
+from resilisim.envs.workflow.kernels.step import Luck, begin_episode, step_environment
 from resilisim.seeding import PURPOSE_SUCCESS, WORD_MASK
 from resilisim.simulator.compiled import inlined, inlined_bits, inlined_threefry, kernel, prefetch, scalar
 

@@ -37,7 +37,8 @@ Floats: TypeAlias = NDArray[np.floating[Any]]
 Small: TypeAlias = NDArray[np.signedinteger[Any]]  # integers of as few bytes as they need
 Records: TypeAlias = NDArray[Any]  # (number,) of one of the records below
 
-MAX_PATTERNS = 4096  # the most frequent ones are kept (`policies.ppo.parts`)
+PATTERN_LENGTHS = (2, 3)  # tools of a pattern
+MAX_PATTERNS = 4096  # that a record has room for
 WORD_BYTES = 8
 LINE_BYTES = 64  # of a processor's caches; records and their observations begin with a line
 
@@ -186,7 +187,7 @@ class World(Protocol):
     stage: Annotated[int, "int64"]
     max_turns: Annotated[int, "int64"]  # at most those of the rulebook
     num_patterns: Annotated[int, "int64"]
-    pattern_keys: Annotated[Int, "int64", MAX_PATTERNS]  # `observation.pattern_key`, ascending
+    pattern_keys: Annotated[Int, "int64", MAX_PATTERNS]  # `mask.pattern_key`, ascending
     pattern_scores: Annotated[Floats, "float32", MAX_PATTERNS]
     # Actions, by number.
     action_type: Annotated[Small, "int16", "actions"]

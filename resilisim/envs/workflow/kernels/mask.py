@@ -20,7 +20,7 @@ VALIDATE_OUTPUT without a tool accepts outputs that only look sound, and so comp
 
 from __future__ import annotations
 
-from resilisim.envs.workflow.records import Episode, Sections, TaskRecord, World
+from resilisim.envs.workflow.kernels.records import Episode, Sections, TaskRecord, World
 from resilisim.envs.workflow.spaces import (
     BLOCK_REFUSED,
     CHECK_DEPENDENCIES,

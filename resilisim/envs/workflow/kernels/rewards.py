@@ -7,9 +7,9 @@ repeated in docs/decisions; `printed_rules` takes them as printed.
 
 from __future__ import annotations
 
-from resilisim.envs.workflow.records import Episode, Small, TaskRecord, World
+from resilisim.envs.workflow.kernels.records import Episode, Small, TaskRecord, World
+from resilisim.envs.workflow.kernels.training_law import ADAPTATION_THRESHOLD, LOW_SUCCESS, phase_of
 from resilisim.envs.workflow.spaces import OUTPUT_TYPE
-from resilisim.envs.workflow.training_law import ADAPTATION_THRESHOLD, LOW_SUCCESS, phase_of
 from resilisim.simulator.compiled import scalar
 from resilisim.simulator.state import NUM_FAILURES, TURNS_USED
 
@@ -45,7 +45,7 @@ LATE_PROGRESS = 0.8
 
 
 # Progress of a task without required tools (D.4.1): shares, and how many tools and steps make a whole one.
-SHARES = (0.3, 0.4, 0.3)  # of milestones, tools and steps
+PROGRESS_SHARES = (0.3, 0.4, 0.3)  # of milestones, tools and steps
 WHOLE_TOOLS = 5
 WHOLE_STEPS = 20
 
@@ -67,8 +67,8 @@ def progress_without_list(episode: Episode, task: TaskRecord, world: World) -> f
         tools += 1 if episode.successes[tool] > 0 else 0
     milestones = episode.milestones / expected if expected > 0 else 1.0
     steps = episode.counters[TURNS_USED] / WHOLE_STEPS
-    value = SHARES[0] * milestones + SHARES[1] * min(1.0, tools / WHOLE_TOOLS) + SHARES[2] * min(1.0, steps)
-    return float(value)
+    of_milestones, of_tools, of_steps = PROGRESS_SHARES
+    return float(of_milestones * milestones + of_tools * min(1.0, tools / WHOLE_TOOLS) + of_steps * min(1.0, steps))
 
 
 @scalar
