@@ -32,7 +32,7 @@ from resilisim.tasks.enhancement.enhancer import (
     forecast_calls,
     num_finished,
 )
-from resilisim.tasks.enhancement.modes import DesignMode, RewriteMode, templates_hash
+from resilisim.tasks.enhancement.rewrite_and_design import DesignMode, RewriteMode, templates_hash
 from resilisim.tasks.generation import generate_tasks, write_tasks
 from resilisim.tasks.sources import read_tasks
 from resilisim.tasks.split import SPLITS, split_of

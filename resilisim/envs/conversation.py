@@ -28,7 +28,7 @@ from resilisim.envs.protocol import (
     tool_functions,
 )
 from resilisim.envs.settings import JUDGED_REWARDS, EnvironmentSettings, OptionsButPlanner
-from resilisim.envs.spaces import UnicodeText
+from resilisim.envs.text_space import UnicodeText
 from resilisim.errors import InvalidInputError, check_integer, unknown_name
 from resilisim.seeding import MAX_SEED
 from resilisim.simulator import Episode, Event, Message, Problem, build_problem

@@ -124,7 +124,7 @@ class ExactPlanner(KeepingPlanner[tuple[str, ...]]):
     Tools outside the required list ("helpers") are steps where running them first raises the chance of success; the
     step's reason says for which tool and by how much. Each helper has limits (`Step.max_tries`, `Step.skip_from`) where
     trying on for too long would cost more than it brings. Helpers and limits are chosen by coordinate ascent
-    (`simulator.exact.best_limits`) from two plans, of which the better one counts: the calls of an optimal policy along
+    (`plan_following.best_limits`) from two plans, of which the better one counts: the calls of an optimal policy along
     the path on which every call succeeds, and the same helpers next to the tools that need them, with all other
     dependencies to choose from. Where no success is possible at all (fewer turns than required tools), the plan is the
     required list as it stands, with a predicted success probability of 0.

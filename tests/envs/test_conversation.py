@@ -18,7 +18,7 @@ from resilisim.envs.conversation import ConversationEnv
 from resilisim.envs.protocol import CUT_MARK, native_answers
 from resilisim.envs.reply import public_info
 from resilisim.envs.session import Session
-from resilisim.envs.spaces import UnicodeText
+from resilisim.envs.text_space import UnicodeText
 from resilisim.errors import InvalidInputError
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import benchmark_tasks

@@ -17,7 +17,7 @@ from stable_baselines3.common.env_util import make_vec_env
 
 import resilisim
 from resilisim.envs import ConversationEnv, EnvironmentSettings
-from resilisim.envs.spaces import UnicodeText
+from resilisim.envs.text_space import UnicodeText
 from resilisim.envs.workflow import WorkflowEnv, WorkflowOptions, WorkflowVectorEnv
 from resilisim.errors import InvalidInputError, UnknownArgumentError
 from resilisim.options import options_of

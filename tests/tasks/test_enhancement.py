@@ -27,7 +27,7 @@ from resilisim.tasks.enhancement.enhancer import (
     manifest_of,
     num_finished,
 )
-from resilisim.tasks.enhancement.modes import (
+from resilisim.tasks.enhancement.rewrite_and_design import (
     TASK_REFUSALS,
     BriefStep,
     DesignBrief,

@@ -19,7 +19,7 @@ the episode and is added there.
 
 Similarities are shipped for the benchmark, else computed by retrieval. The score of a tool for a task is the highest
 cosine similarity of the tool's text and a clause of the description, in [-1, 1], rounded to 1e-3
-(`workflows.semantic_match_by_retrieval`). For the tasks of the benchmark with the default library the scores by the
+(`steps.semantic_match_by_retrieval`). For the tasks of the benchmark with the default library the scores by the
 default model ship as a table, so that an environment starts without loading a model. The table is found by the
 description itself: a task whose description was rewritten keeps its id, but gets scores of its own.
 """

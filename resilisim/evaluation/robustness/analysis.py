@@ -2,7 +2,7 @@
 
 All runs of a profile have the same tasks, seeds and luck: the uniform of an execution is a function of its episode,
 tool and count, whatever the reliability, the turns or the prompt. So two settings are compared task by task, and what
-their episodes share cancels out. Tasks are the units that vary (`statistics.clustered_ratio`).
+their episodes share cancels out. Tasks are the units that vary (`statistics.estimates.clustered_ratio`).
 
 What runs are compared with is exact for every task: the optimum, and following a plan.
 """

@@ -31,8 +31,8 @@ from resilisim.evaluation.run.store import (
 )
 from resilisim.policies.agent_record import Journal
 from resilisim.policies.base import AgentFailed
+from resilisim.policies.llm.agent_run import CONTEXT_OVERFLOW
 from resilisim.policies.llm.policy import LlmPolicy
-from resilisim.policies.llm.run import CONTEXT_OVERFLOW
 from resilisim.provenance import canonical_json
 from resilisim.redaction import SECRET_MARK
 from resilisim.simulator.draws import KEYED, Branch, Draws, Forced

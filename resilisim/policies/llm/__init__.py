@@ -2,7 +2,7 @@
 
 from resilisim.options import option
 from resilisim.policies.llm.agent_options import AgentOptions
+from resilisim.policies.llm.agent_run import AgentRun
 from resilisim.policies.llm.policy import LlmPolicy
-from resilisim.policies.llm.run import AgentRun
 
 __all__ = ["AgentOptions", "AgentRun", "LlmPolicy", "option"]

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from resilisim.chat.json_answers import texts_in
 from resilisim.options import option
-from resilisim.policies.llm.run import AgentRun
+from resilisim.policies.llm.agent_run import AgentRun
 from resilisim.workflows.argument_references import (
     ArgumentReference,
     argument_references,

@@ -22,8 +22,8 @@ from resilisim.errors import InvalidInputError, fault_of
 from resilisim.policies.agent_record import AGENT_SCHEMA, AgentRecord, Journal
 from resilisim.policies.base import AgentFailed, is_ours
 from resilisim.policies.llm.agent_options import LENGTHS, AgentOptions, read_options
+from resilisim.policies.llm.agent_run import AgentRun, EpisodeHooks, StopAgent
 from resilisim.policies.llm.conversation_toolbox import ConversationToolbox
-from resilisim.policies.llm.run import AgentRun, EpisodeHooks, StopAgent
 from resilisim.policies.llm.templates import PromptTexts, load_prompts, packaged_prompts
 from resilisim.provenance import content_hash
 from resilisim.workflows.prompts import FINISH_FORMS

@@ -312,7 +312,7 @@ class PolicyPlanner(KeepingPlanner[Task]):
     succeeded, so each tool is a step once: where the policy would rather call a tool that has succeeded, its best other
     call is taken. The plan ends when all required tools are steps, or with as many steps as there are turns; so every
     policy gives a plan, a bad one perhaps one that cannot succeed. Its steps outside the required list get limits, or
-    are left out, so that the plan succeeds as often as it can (`simulator.exact.best_limits`).
+    are left out, so that the plan succeeds as often as it can (`simulator.exact.plan_following.best_limits`).
 
     A step's confidence is the probability that the policy gave to the call. The predicted success probability is not
     the policy's opinion: it is the computed chance of full success of following this plan to the letter, and so at most

@@ -14,8 +14,8 @@ from resilisim.errors import InfrastructureError, InvalidInputError, MissingExtr
 from resilisim.integrations.mcp.client import McpToolbox
 from resilisim.integrations.mcp.host import listening
 from resilisim.integrations.mcp.server_functions import ServerFunctions, read_configuration
+from resilisim.policies.llm.agent_run import AgentRun
 from resilisim.policies.llm.kpi_chain.agent import KpiChain
-from resilisim.policies.llm.run import AgentRun
 from tests.integrations.mcp import own_server
 from tests.integrations.mcp.adding_server import ARTICLES, server
 from tests.policies.llm.helpers import answer_task, extracted, planned, reasoned, ref, replanned, tool_task

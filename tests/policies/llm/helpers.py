@@ -17,10 +17,10 @@ from resilisim.envs.conversation import ConversationEnv
 from resilisim.envs.reply import CallResult
 from resilisim.evaluation.episode.play import play_episode
 from resilisim.evaluation.episode.record import EpisodeRecord
+from resilisim.policies.llm.agent_run import AgentRun, EpisodeEnded
 from resilisim.policies.llm.kpi_chain.agent import KpiChain
 from resilisim.policies.llm.kpi_chain.model_yaml import dump_yaml
 from resilisim.policies.llm.policy import LlmPolicy
-from resilisim.policies.llm.run import AgentRun, EpisodeEnded
 from resilisim.policies.llm.tools import ToolSpec
 from resilisim.sandbox import end_idle_processes
 from resilisim.tasks import Task

@@ -10,6 +10,7 @@ import pytest
 from resilisim.chat import ChatReply, ScriptedChatModel
 from resilisim.chat.scripted_models import ScriptedReply
 from resilisim.envs.reply import CallResult
+from resilisim.policies.llm.agent_run import EpisodeEnded
 from resilisim.policies.llm.agents.code_act import (
     Block,
     CodeAct,
@@ -21,7 +22,6 @@ from resilisim.policies.llm.agents.code_act import (
 )
 from resilisim.policies.llm.conversation_toolbox import CONVERSATION_TOOLS
 from resilisim.policies.llm.reply_reading import Finish, Unreadable
-from resilisim.policies.llm.run import EpisodeEnded
 from resilisim.sandbox import HostCallError
 from tests.guards import no_endless_work
 from tests.policies.llm import helpers

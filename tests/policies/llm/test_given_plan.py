@@ -16,6 +16,7 @@ from resilisim.chat import ChatReply
 from resilisim.chat.models import RoleModels
 from resilisim.evaluation.episode.play import play_episode
 from resilisim.policies.llm.agent_options import AgentOptions
+from resilisim.policies.llm.agent_run import AgentRun
 from resilisim.policies.llm.agents.plan_execute import PlanAndExecute
 from resilisim.policies.llm.agents.rp_react import RPReAct, addressed, read_team
 from resilisim.policies.llm.agents.rp_react_moves import read_move
@@ -31,7 +32,6 @@ from resilisim.policies.llm.given_plan import (
 from resilisim.policies.llm.kpi_chain.agent import KpiChain
 from resilisim.policies.llm.kpi_chain.kpi_plan import PlanRules, read_plan
 from resilisim.policies.llm.kpi_chain.model_yaml import UnreadableReplyError, dump_yaml
-from resilisim.policies.llm.run import AgentRun
 from resilisim.simulator import Law
 from resilisim.workflows import ExactPlanner, Step
 from resilisim.workflows.executors import EXECUTORS, carried_out

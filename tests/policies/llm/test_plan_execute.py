@@ -9,8 +9,8 @@ import pytest
 from resilisim.chat import ScriptedChatModel
 from resilisim.chat.scripted_models import ScriptedReply
 from resilisim.envs.reply import CallResult
+from resilisim.policies.llm.agent_run import EpisodeEnded
 from resilisim.policies.llm.agents.plan_execute import PlanAndExecute
-from resilisim.policies.llm.run import EpisodeEnded
 from tests.policies.llm import helpers
 from tests.policies.llm.helpers import NONSENSE, ScriptedToolbox, executor, extractor, planner, replanner, spec
 

@@ -11,8 +11,8 @@ from resilisim.chat import ChatMessage, ScriptedChatModel, ToolCall
 from resilisim.chat.scripted_models import ScriptedReply
 from resilisim.envs.reply import CallResult
 from resilisim.errors import InvalidInputError
+from resilisim.policies.llm.agent_run import AgentRun
 from resilisim.policies.llm.agents.react import FINISH_TOOL, IGNORED, ReAct, react_loop
-from resilisim.policies.llm.run import AgentRun
 from tests.policies.llm import helpers
 from tests.policies.llm.helpers import NONSENSE, READER, ScriptedToolbox, native, play_scripted, scripted, spec
 

@@ -10,8 +10,8 @@ from resilisim.chat import ScriptedChatModel
 from resilisim.chat.scripted_models import ScriptedReply
 from resilisim.chat.types import ContextOverflowError
 from resilisim.errors import InvalidInputError
+from resilisim.policies.llm.agent_run import EpisodeEnded, EpisodeHooks
 from resilisim.policies.llm.agents.reflexion import Reflexion
-from resilisim.policies.llm.run import EpisodeEnded, EpisodeHooks
 from tests.policies.llm import helpers
 from tests.policies.llm.helpers import (
     NONSENSE,

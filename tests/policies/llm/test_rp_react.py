@@ -13,6 +13,7 @@ from resilisim.chat import ChatReply, ScriptedChatModel
 from resilisim.chat.types import estimated_tokens
 from resilisim.envs.reply import CallResult
 from resilisim.errors import InvalidInputError
+from resilisim.policies.llm.agent_run import EpisodeEnded
 from resilisim.policies.llm.agents.rp_react import RPReAct, examples_of_tools
 from resilisim.policies.llm.agents.rp_react_moves import (
     BEGIN_QUERY,
@@ -26,7 +27,6 @@ from resilisim.policies.llm.agents.rp_react_moves import (
 )
 from resilisim.policies.llm.conversation_toolbox import CONVERSATION_TOOLS
 from resilisim.policies.llm.reply_reading import Finish, Unreadable
-from resilisim.policies.llm.run import EpisodeEnded
 from resilisim.policies.llm.tools import ToolSpec
 from resilisim.policies.registry import make_policy
 from resilisim.tool_library import default_library

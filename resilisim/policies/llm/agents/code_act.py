@@ -15,6 +15,7 @@ from resilisim.chat.json_answers import LONGEST_READ
 from resilisim.envs.protocol import has_finish_mark
 from resilisim.options import option
 from resilisim.policies.llm.agent_options import AgentOptions
+from resilisim.policies.llm.agent_run import AgentRun
 from resilisim.policies.llm.agents.react import FINISH_TOOL, finish_answer
 from resilisim.policies.llm.conversation_toolbox import CONVERSATION_TOOLS
 from resilisim.policies.llm.policy import LlmPolicy
@@ -28,7 +29,6 @@ from resilisim.policies.llm.reply_reading import (
     read_action,
     visible,
 )
-from resilisim.policies.llm.run import AgentRun
 from resilisim.policies.llm.tools import Toolbox, ToolSpec, value_for_code
 from resilisim.sandbox import CodeResult, HostCallError, HostFunction, JsonValue, Sandbox, SandboxLimits
 

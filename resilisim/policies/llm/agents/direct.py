@@ -13,6 +13,7 @@ from resilisim.envs.protocol import has_tag, signals_completion, through_first_c
 from resilisim.envs.reply import Reply
 from resilisim.envs.session import EpisodeEnded
 from resilisim.policies.llm.agent_options import LENGTHS, AgentOptions, length
+from resilisim.policies.llm.agent_run import CUT_OFF, AgentRun
 from resilisim.policies.llm.agents.react import answered_calls, kept_calls
 from resilisim.policies.llm.conversation_toolbox import ConversationToolbox
 from resilisim.policies.llm.policy import LlmPolicy
@@ -26,7 +27,6 @@ from resilisim.policies.llm.reply_reading import (
     visible,
     without_invented,
 )
-from resilisim.policies.llm.run import CUT_OFF, AgentRun
 
 # What an event of the environment says about the message that brought it about.
 _EVENTS: Final = {

@@ -13,6 +13,7 @@ from resilisim.chat import ChatMessage
 from resilisim.envs.reply import CallResult
 from resilisim.options import option
 from resilisim.policies.llm.agent_options import AgentOptions
+from resilisim.policies.llm.agent_run import AgentRun
 from resilisim.policies.llm.agents.react import loop_tools, react_loop
 from resilisim.policies.llm.agents.step_plan import (
     PlanStep,
@@ -28,7 +29,6 @@ from resilisim.policies.llm.agents.step_plan import (
 from resilisim.policies.llm.given_plan import OF_PROMPT, first_plan_option, given_steps, step_plan_of
 from resilisim.policies.llm.policy import LlmPolicy
 from resilisim.policies.llm.reply_reading import Unreadable, excerpt, read_json, visible
-from resilisim.policies.llm.run import AgentRun
 from resilisim.policies.llm.tools import ToolSpec, describe_tools, error_of
 
 

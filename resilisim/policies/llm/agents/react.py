@@ -15,6 +15,7 @@ from resilisim.chat import ChatMessage, ToolCall
 from resilisim.envs.session import EpisodeEnded
 from resilisim.options import option
 from resilisim.policies.llm.agent_options import AgentOptions, length
+from resilisim.policies.llm.agent_run import AgentRun
 from resilisim.policies.llm.policy import LlmPolicy
 from resilisim.policies.llm.reply_reading import (
     LONGEST_WORDS,
@@ -27,7 +28,6 @@ from resilisim.policies.llm.reply_reading import (
     read_arguments,
     visible,
 )
-from resilisim.policies.llm.run import AgentRun
 from resilisim.policies.llm.templates import DEFAULT_EXAMPLES, NO_EXAMPLES, PromptTexts, load_prompts, packaged_prompts
 from resilisim.policies.llm.tools import Toolbox, ToolSpec, describe_tools
 

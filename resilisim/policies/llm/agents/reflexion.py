@@ -14,10 +14,10 @@ from resilisim.envs.reply import CallResult
 from resilisim.errors import InvalidInputError
 from resilisim.options import option
 from resilisim.policies.llm.agent_options import AgentOptions, length
+from resilisim.policies.llm.agent_run import AgentRun
 from resilisim.policies.llm.agents.react import FINISH_FORM, LoopResult, loop_instructions, react_loop
 from resilisim.policies.llm.policy import LlmPolicy
 from resilisim.policies.llm.reply_reading import Unreadable, excerpt, read_json, visible
-from resilisim.policies.llm.run import AgentRun
 
 MOST_LINES: Final = 3  # of a reflection
 LONGEST_LINE: Final = 400

@@ -19,6 +19,7 @@ from resilisim.envs.reply import CallResult
 from resilisim.errors import InvalidInputError, unknown_name
 from resilisim.options import option
 from resilisim.policies.llm.agent_options import AgentOptions
+from resilisim.policies.llm.agent_run import AgentRun
 from resilisim.policies.llm.agents.code_act import note_code
 from resilisim.policies.llm.agents.react import loop_tools, react_loop
 from resilisim.policies.llm.agents.rp_react_moves import (
@@ -42,7 +43,6 @@ from resilisim.policies.llm.given_plan import (
 )
 from resilisim.policies.llm.policy import LlmPolicy
 from resilisim.policies.llm.reply_reading import Finish, Unreadable, excerpt
-from resilisim.policies.llm.run import AgentRun
 from resilisim.policies.llm.templates import DEFAULT_EXAMPLES, NO_EXAMPLES
 from resilisim.policies.llm.tools import READ_AS_TEXT, ToolSpec, value_for_code
 from resilisim.sandbox import CodeResult, JsonValue, Sandbox, SandboxLimits

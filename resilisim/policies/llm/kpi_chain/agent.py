@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeVar
 
 from resilisim.chat import ChatMessage
+from resilisim.policies.llm.agent_run import AgentRun
 from resilisim.policies.llm.given_plan import OF_PROMPT, chain_plan_of, given_steps
 from resilisim.policies.llm.kpi_chain.entities import (
     EntitySpec,
@@ -38,7 +39,6 @@ from resilisim.policies.llm.kpi_chain.kpi_plan import (
 from resilisim.policies.llm.kpi_chain.model_yaml import UnreadableReplyError, dump_yaml
 from resilisim.policies.llm.policy import LlmPolicy
 from resilisim.policies.llm.reply_reading import Unreadable, excerpt, visible
-from resilisim.policies.llm.run import AgentRun
 from resilisim.policies.llm.templates import DEFAULT_EXAMPLES
 from resilisim.policies.llm.tools import describe_tools, error_of
 

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from resilisim.chat import ScriptedChatModel
 from resilisim.envs.reply import CallResult
 from resilisim.errors import InvalidInputError
+from resilisim.policies.llm.agent_run import AgentRun, EpisodeEnded
 from resilisim.policies.llm.kpi_chain.agent import ChainState, KpiChain, lineage_of
 from resilisim.policies.llm.kpi_chain.kpi_plan import ChainPlan, KpiChainOptions, PlanRules, PlanTask, read_plan
-from resilisim.policies.llm.run import AgentRun, EpisodeEnded
 from resilisim.tasks import Task
 from tests.policies.llm.helpers import (
     PARSER,

@@ -11,8 +11,8 @@ import asyncio
 import pytest
 
 from resilisim.chat import ScriptedChatModel
+from resilisim.policies.llm.agent_run import AgentRun
 from resilisim.policies.llm.kpi_chain.agent import KpiChain
-from resilisim.policies.llm.run import AgentRun
 from tests.policies.llm.helpers import (
     Play,
     ScriptedToolbox,

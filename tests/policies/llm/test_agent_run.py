@@ -27,8 +27,8 @@ from resilisim.chat.prices import Price, PriceTable
 from resilisim.errors import InfrastructureError, InvalidInputError
 from resilisim.policies.agent_record import EVENT_KINDS, FAILING_COMPONENTS, WARNING_KINDS, Transcript
 from resilisim.policies.llm.agent_options import AgentOptions, read_options
+from resilisim.policies.llm.agent_run import AgentRun, EpisodeHooks, StopAgent
 from resilisim.policies.llm.reply_reading import Unreadable
-from resilisim.policies.llm.run import AgentRun, EpisodeHooks, StopAgent
 from tests.policies.llm.helpers import ScriptedToolbox
 
 HELLO = [ChatMessage("user", "Hello")]
