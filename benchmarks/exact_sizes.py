@@ -2,7 +2,9 @@
 
 Required lists are drawn from a random library of 1,000 tools (no, one, two or three dependencies among the 60 tools
 before), with equal reliabilities or with 0.60 to 0.99, in the order of the library. A second table has laws with one
-part each, on the first list of each size; `--parts NAME ...` measures some of them alone.
+part each, on the first list of each size; `--parts NAME ...` measures some of them alone. `--bounded TOOLS REQUIRED
+TURNS ...` says how far apart the bounds of V* are for a long list in a library of so many tools, with room for few
+states.
 """
 
 from __future__ import annotations
@@ -42,6 +44,7 @@ CLOSURES = {3: (14, 20), 6: (18, 28), 12: (25, 40)}
 TURNS = {3: (10, 12), 6: (10, 12, 14), 12: (15, 18, 20)}
 TURNS_UNDER_PARTS = {3: 10, 12: 18}
 LOOKING_AHEAD = "plain, looking ahead"
+ROOM = 20_000  # states, where long lists are bounded
 EQUIVALENTS = "broken with equivalents"  # a tool for every third required one
 LAWS = {
     "plain": Law(),
@@ -84,10 +87,10 @@ class Solved(NamedTuple):
     gap: float = 0.0
 
 
-def library_of(unequal: bool) -> ToolLibrary:
-    """Draw the library; the same tools and dependencies for either kind of reliabilities."""
-    draws = Draws("benchmarks/exact sizes", NUM_TOOLS)
-    return random_library(draws, NUM_TOOLS, lambda uniform: round(0.6 + 0.39 * uniform, 3) if unequal else None)
+def library_of(unequal: bool, num_tools: int = NUM_TOOLS) -> ToolLibrary:
+    """Draw a library; the same tools and dependencies for either kind of reliabilities."""
+    draws = Draws("benchmarks/exact sizes", num_tools)
+    return random_library(draws, num_tools, lambda uniform: round(0.6 + 0.39 * uniform, 3) if unequal else None)
 
 
 def random_lists(library: ToolLibrary, num_required: int) -> list[list[str]]:
@@ -150,6 +153,24 @@ def solve_under_parts(names: Sequence[str]) -> Iterator[Solved]:
             required = random_lists(library, num_required)[0]
             for name in names:
                 yield solve(library, required, Size(unequal, num_required, turns, 0, name))
+
+
+def bounded_rows(num_tools: int, num_required: int, all_turns: Sequence[int]) -> Iterator[str]:
+    """Yield the rows of a Markdown table: the bounds of one long list, for each reliability and number of turns."""
+    heads = ("reliabilities", "tools", "required", "closure", "turns", "V* at least", "at most", "CPU s")
+    yield f"| {' | '.join(heads)} |"
+    yield f"| --- |{' ---: |' * (len(heads) - 1)}"
+    for unequal in (False, True):
+        library = library_of(unequal, num_tools)
+        draws = Draws("benchmarks/exact sizes", "long list", num_tools, num_required)
+        required = sorted(draws.shuffled(library.names)[:num_required], key=library.index)
+        for turns in all_turns:
+            problem, start = build_problem(library, required, rules=EndRules(turns)), time.process_time()
+            optimum = solve_reachable(problem, max_states=ROOM)
+            low = optimum.value(start_state(problem))
+            cells = ("unequal" if unequal else "equal", num_tools, num_required, len(problem.closure), turns)
+            worth = (f"{low:.4f}", f"{low + optimum.start_gap:.4f}", f"{time.process_time() - start:.1f}")
+            yield "| " + " | ".join(map(str, (*cells, *worth))) + " |"
 
 
 def rows_under_parts(solved: Sequence[Solved]) -> Iterator[str]:
@@ -231,6 +252,11 @@ def main() -> None:
     arguments = sys.argv[1:]
     if arguments[:1] == ["--parts"]:
         print("\n".join(rows_under_parts(_told(solve_under_parts(arguments[1:] or list(LAWS))))))
+        return
+    if arguments[:1] == ["--bounded"]:
+        num_tools, num_required, *all_turns = map(int, arguments[1:])
+        for row in bounded_rows(num_tools, num_required, all_turns):
+            print(row, flush=True)
         return
     solved = _told(solve_everything())
     print("\n".join(rows(solved)))

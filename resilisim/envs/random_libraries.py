@@ -30,7 +30,6 @@ from resilisim.simulator.end_rules import EndRules
 from resilisim.simulator.exact.arena import build_arena
 from resilisim.simulator.exact.optimum import solve, solve_afresh, tabulate
 from resilisim.simulator.exact.reachable import solve_reachable
-from resilisim.simulator.exact.search import Search
 from resilisim.simulator.exact.values import Values
 from resilisim.simulator.law import (
     TASK_PARTS,
@@ -164,14 +163,13 @@ def random_settings(
 def optimum_bracket(problem: Problem) -> tuple[float, float]:
     """Return what V* of the start surely reaches, and what it is surely not above: the same where it is known.
 
-    Nothing is too large: what cannot be solved within MAX_BRACKET_STATES states under a law with parts is bounded, and
-    so is what memory does not suffice for under any, by 0 and by the bound that a search begins with.
+    Nothing is too large: what cannot be solved within MAX_BRACKET_STATES states under a law with parts, or in memory
+    under one without, is bounded.
     """
-    has_parts = problem.dynamics.has_sections
     try:
-        optimum = solve_afresh(problem, MAX_BRACKET_STATES if has_parts else None)
+        optimum = solve_afresh(problem, MAX_BRACKET_STATES if problem.dynamics.has_sections else None)
     except ExactLimitError:
-        return 0.0, 1.0 if has_parts else Search(problem).bound(start_state(problem))
+        return 0.0, 1.0
     low = optimum.value(start_state(problem))
     return low, min(low + optimum.start_gap, 1.0)
 

@@ -19,7 +19,7 @@ from resilisim.errors import (
 )
 from resilisim.simulator.end_rules import EndRules
 from resilisim.simulator.exact import solve
-from resilisim.simulator.exact.optimum import start_optimum
+from resilisim.simulator.exact.optimum import is_plain_list, start_optimum
 from resilisim.simulator.exact.plan_following import best_limits
 from resilisim.simulator.goal import world_goal
 from resilisim.simulator.law import BENCHMARK, Law
@@ -127,7 +127,8 @@ class ExactPlanner(KeepingPlanner[tuple[str, ...]]):
     (`plan_following.best_limits`) from two plans, of which the better one counts: the calls of an optimal policy along
     the path on which every call succeeds, and the same helpers next to the tools that need them, with all other
     dependencies to choose from. Where no success is possible at all (fewer turns than required tools), the plan is the
-    required list as it stands, with a predicted success probability of 0.
+    required list as it stands, with a predicted success probability of 0. It also stands for the path if the list is
+    too large to be solved.
 
     Args:
         library: Tool library of the tasks; the default one if omitted.
@@ -164,9 +165,9 @@ class ExactPlanner(KeepingPlanner[tuple[str, ...]]):
 
     def _make(self, key: tuple[str, ...]) -> tuple[tuple[Step, ...], float]:
         problem = build_problem(self.library, key, self.law, self.rules)
-        tools, value = all_success_path(problem)
+        tools, value, highest = all_success_path(problem)
         limits: Sequence[tuple[int | None, int | None]] = [(None, None)] * len(tools)
-        if self.limits and value > 0.0:
+        if self.limits and highest > 0.0:
             tools, limits, value = _limited_path(problem, [self.library.index(name) for name in tools])
         steps = [self._step(problem, tools, place) for place in range(len(tools))]
         return limited_steps(steps, limits), value
@@ -371,16 +372,21 @@ def no_similar_tools(name: str) -> tuple[str, ...]:
     return ()
 
 
-def all_success_path(problem: Problem) -> tuple[tuple[str, ...], float]:
-    """Return the tools that an optimal policy calls when every call succeeds, and V* of the start."""
+def all_success_path(problem: Problem) -> tuple[tuple[str, ...], float, float]:
+    """Return the tools that an optimal policy calls when every call succeeds, V* of the start, and what bounds that.
+
+    They are those of the list where nothing can succeed, and where V* of a list under a law without parts is only known
+    between bounds: to compare what all calls are worth in each state would take minutes.
+    """
     optimum = solve(problem)
     state = start_state(problem)
     value = optimum.value(state)
-    if value == 0.0:
-        return problem.required_tools, 0.0
+    highest = value + optimum.start_gap
+    if value == 0.0 or (is_plain_list(problem) and value < highest):
+        return problem.required_tools, value, highest
     tools: list[str] = []
     while not is_done(problem, state) and not is_awaiting_closing(problem, state):
         message = optimum.best_action(state)
         tools.append(message.tool or "")
         state = next_state(problem, state, message, success=True)
-    return tuple(tools), value
+    return tuple(tools), value, highest

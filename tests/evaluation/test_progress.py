@@ -118,13 +118,13 @@ def test_a_run_names_the_ceiling_that_it_solves_also_a_later_one(monkeypatch):
     tasks = [{**like, "instance_id": name, "required_tools": tools} for name, tools in lists.items()]
     solve = optimum.compute_optimum
 
-    def solved_once_it_was_told(problem, max_states):
+    def solved_once_it_was_told(problem, *limits):
         number = len(problem.required)
         line = f"episodes: {number - 1} of 2, solving ceiling {number} of 2: {list(lists)[number - 1]}\n"
         while line not in stream.getvalue():
             stream.written.clear()
             assert stream.written.wait(WAITING_SECONDS)
-        return solve(problem, max_states)
+        return solve(problem, *limits)
 
     monkeypatch.setattr(optimum, "compute_optimum", solved_once_it_was_told)
     evaluate("plan-follower", tasks, "optimal")

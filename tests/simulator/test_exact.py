@@ -13,15 +13,16 @@ from hypothesis import strategies as st
 
 from resilisim.errors import ExactLimitError, InvalidInputError
 from resilisim.seeding import Draws
-from resilisim.simulator import FINISH, EndRules, Episode, Law, Message, Outage, build_problem, execution
-from resilisim.simulator.exact import bound, plan_following, search, solve
+from resilisim.simulator import FINISH, EndRules, Episode, Law, Message, Outage, Problem, build_problem, execution
+from resilisim.simulator.exact import bound, plan_following, search, solve, stage
 from resilisim.simulator.exact import references as exact_references
 from resilisim.simulator.exact.arena import build_arena
-from resilisim.simulator.exact.optimum import solve_afresh, start_optimum
+from resilisim.simulator.exact.optimum import SearchedOptimum, solve_afresh, start_optimum
 from resilisim.simulator.exact.plan_following import plan_following_with_search
 from resilisim.simulator.exact.reachable import bracketing_states, solve_reachable
 from resilisim.simulator.exact.references import clairvoyant, luck_table, solve_all, solved_references
 from resilisim.simulator.exact.stage import neutral_tools, told_apart
+from resilisim.simulator.exact.values import Values
 from resilisim.simulator.law import load_law
 from resilisim.simulator.messages import STOP
 from resilisim.simulator.problem import next_state, outcome, start_state, success_probability
@@ -66,7 +67,7 @@ def test_with_room_for_few_states_a_search_refuses_and_goes_on_refusing() -> Non
     library = random_library(Draws("few states"), 40, lambda _: None)
     problem = build_problem(library, library.names[-9:], rules=EndRules(16))
     with pytest.raises(ExactLimitError, match="more than"):
-        solve_afresh(problem, 500)
+        solve_afresh(problem, 500, may_bound=False)
     few = search.Search(problem, 500)
     for _ in range(2):
         with pytest.raises(ExactLimitError):
@@ -75,7 +76,67 @@ def test_with_room_for_few_states_a_search_refuses_and_goes_on_refusing() -> Non
     small = build_problem(library, library.names[-3:], rules=EndRules(12))
     assert solve(small, 50_000) is solve(small, 50_000)
     assert solve(small) is not solve(small, 50_000), "who asks for more room is not given what was solved with less"
-    assert few.bound(start_state(problem)) >= solve_afresh(problem).value(start_state(problem))
+    exact = solve_afresh(problem).value(start_state(problem))
+    assert few.bound(start_state(problem)) >= exact
+    bounded = solve_afresh(problem, 500)
+    assert bounded.value(start_state(problem)) <= exact <= bounded.bound(start_state(problem))
+    assert 0.0 < bounded.start_gap < 0.5
+
+
+def assert_enclosed(problem: Problem, bounded: Values, exact: Values, draws: Draws) -> None:
+    """Play an episode, half of the time as is thought to be best, and compare the values of every state on the way."""
+    episode = Episode(problem, "brackets", 0)
+    while episode.ended_by is None:
+        value = exact.value(episode.state)
+        assert bounded.value(episode.state) <= value + 1e-12
+        assert value <= bounded.bound(episode.state) + 1e-12
+        message = bounded.best_action(episode.state)
+        assert bounded.action_value(episode.state, message) <= value + 1e-12
+        episode.apply(message if draws.uniform() < 0.5 else execution(draws.choice(problem.library.names)))
+
+
+def test_a_list_with_room_for_few_states_is_enclosed_in_every_state() -> None:
+    num_open = 0
+    for seed in range(12):
+        draws = Draws("tests/brackets of lists", seed)
+        library = random_library(
+            draws, 24, draws.choice((lambda _: None, lambda uniform: round(0.6 + 0.39 * uniform, 3)))
+        )
+        required = sorted(draws.shuffled(library.names)[: draws.between(4, 6)], key=library.index)
+        rules = EndRules(len(required) + draws.between(3, 5), draws.choice((0, 3, 5)), draws.choice((0, 3, 4)))
+        problem = build_problem(library, required, rules=rules)
+        exact, bounded = search.Search(problem), solve_afresh(problem, draws.choice((1, 20)))
+        num_open += bounded.start_gap > 0.0
+        assert_enclosed(problem, bounded, SearchedOptimum(problem, 0.0, exact.breakers, exact), draws)
+    assert num_open > 2
+
+
+def test_a_search_that_has_no_room_for_a_later_state_goes_on_between_bounds() -> None:
+    library = random_library(Draws("few states"), 40, lambda _: None)
+    problem = build_problem(library, library.names[-9:], rules=EndRules(16))
+    exact, full = search.Search(problem), search.Search(problem)
+    start, start_value = start_state(problem), full.value(start_state(problem))
+    found, refusing = (
+        SearchedOptimum(problem, 0.0, full.breakers, full, may_bound, start_value) for may_bound in (True, False)
+    )
+    full._memos, full._most_bytes, full._is_capped = search.Search(problem)._memos, 0, True
+    after = next_state(problem, start, execution(library.names[-1]), success=False)
+    with pytest.raises(ExactLimitError):
+        refusing.value(after)
+    assert found.gap == 0.0
+    assert found.value(after) <= exact.value(after) <= found.bound(after)
+    assert found.value(start) == start_value == exact.value(start), "what the start is worth is known"
+
+
+@pytest.mark.long  # code is compiled for it
+def test_more_tools_are_told_apart_than_a_small_record_has_room_for() -> None:
+    helpers = {f"helper_{number}": [] for number in range(stage.SIZES[0])}
+    library = small_library({**helpers, "goal": [*helpers][:3], "last": list(helpers)})
+    problem = build_problem(library, ["goal", "last"], Law(not_executed=0.98, failed=0.99), EndRules(4))
+    found, exact = solve_reachable(problem), search.Search(problem)
+    assert found.states.stage.rules.place.shape == (stage.SIZES[1] + 1,)
+    assert found.gap == 0.0
+    assert found.value(start_state(problem)) == pytest.approx(exact.value(start_state(problem)), abs=1e-12)
 
 
 @pytest.mark.parametrize(("required", "optimum_off", "optimum_on", "plan_off", "plan_on"), REFERENCE_VALUES)
@@ -309,7 +370,7 @@ def test_what_is_too_large_is_refused_in_one_line():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(search, "MAX_MEMO_BYTES", 1_000_000)
         with pytest.raises(ExactLimitError, match=too_many_states):
-            solve(build_problem(wide, ["a"], rules=EndRules(max_turns=40)))
+            solve(build_problem(wide, ["a"], rules=EndRules(max_turns=40)), may_bound=False)
     lone = small_library({"a": [], "b": [], "c": []})
     with pytest.raises(ExactLimitError, match=r"^the exact optimum of 1 required tools with 9000 turns is too l.*$"):
         solve(build_problem(lone, ["a"], rules=EndRules(max_turns=9000)))

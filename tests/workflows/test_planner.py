@@ -13,6 +13,7 @@ from toy_workflows import LIBRARY, task
 from resilisim.errors import ExactLimitError, InvalidInputError, MissingExtraError
 from resilisim.simulator.end_rules import EndRules
 from resilisim.simulator.exact import solve
+from resilisim.simulator.exact.reachable import solve_reachable
 from resilisim.simulator.law import Law
 from resilisim.simulator.messages import execution
 from resilisim.simulator.problem import build_problem, next_state, start_state, success_probability
@@ -173,6 +174,18 @@ def test_auto_is_exact_where_it_can_be_and_falls_back_where_it_cannot(monkeypatc
     assert auto.plan(task("write")).planner == "required-order"
     with pytest.raises(ExactLimitError, match=r"^too large$"):
         AutoPlanner(ExactPlanner(LIBRARY)).plan(task("write"))
+
+
+def test_a_list_without_room_for_its_optimum_is_planned_from_what_is_required(monkeypatch):
+    one = benchmark_tasks()[2]
+    exact = ExactPlanner().plan(one).predicted_success_probability
+    monkeypatch.setattr(planner_module, "solve", lambda problem: solve_reachable(problem, max_states=1))
+    problem = build_problem(default_library(), one.required_tools)
+    assert solve_reachable(problem, max_states=1).start_gap > 0.0
+    assert ExactPlanner(limits=False).plan(one).tools == one.required_tools
+    plan = ExactPlanner().plan(one)
+    assert [tool for tool in plan.tools if tool in one.required_tools] == list(one.required_tools)
+    assert 0.9 * exact < plan.predicted_success_probability <= exact
 
 
 def test_auto_makes_its_fallback_when_it_is_needed(monkeypatch):

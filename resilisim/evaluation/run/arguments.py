@@ -216,7 +216,7 @@ def check_fails_by(
 
 
 def check_solvable(tasks: Sequence[Task], environment: ConversationEnv) -> None:
-    """Refuse tasks whose exact optimum would be too large; only the largest are solved for it.
+    """Refuse tasks of whose optimum nothing can be said; lists under a law without parts are not solved for it.
 
     Raises:
         ExactLimitError: The text names the task.

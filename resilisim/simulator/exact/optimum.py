@@ -30,7 +30,7 @@ from resilisim.simulator.exact.arena import (
     build_arena,
 )
 from resilisim.simulator.exact.program import ProgramValues
-from resilisim.simulator.exact.reachable import MAX_STATES, solve_reachable
+from resilisim.simulator.exact.reachable import MAX_STATES, ReachableOptimum, solve_reachable
 from resilisim.simulator.exact.search import Search
 from resilisim.simulator.exact.simplification import NOT_KNOWN
 from resilisim.simulator.exact.stage import failing_helps
@@ -238,19 +238,14 @@ class Optimum(Values):
     """The solved problem of a list in order under a law without parts.
 
     Attributes:
-        gap: How far the values may lie below the optimum: 0 where they are exact.
+        start_gap: How far V*(start) may lie below the optimum: 0 where it is exact.
         breakers: What is worth calling just to break a row of failures.
     """
 
     problem: Problem
-    gap: float = field()  # said so, since `Values` has a property of this name
-    breakers: Breakers = field()
-    start_gap: float = field(init=False)
+    start_gap: float
+    breakers: Breakers
     knowledge: Knowledge = field(init=False, default="observing")
-
-    def __post_init__(self) -> None:
-        """Know no more of the start than of any state."""
-        object.__setattr__(self, "start_gap", self.gap)
 
     @abstractmethod
     def _running_value(self, state: EpisodeState) -> float:
@@ -300,6 +295,11 @@ class TabulatedOptimum(Optimum):
     values: NDArray[np.float64]
 
     @property
+    def gap(self) -> float:
+        """How far the values may lie below the optimum: of the start no further than of any state."""
+        return self.start_gap
+
+    @property
     def nbytes(self) -> int:
         """Bytes that the table takes."""
         return self.values.nbytes
@@ -328,23 +328,46 @@ class TabulatedOptimum(Optimum):
 class SearchedOptimum(Optimum):
     """Values that are searched for when they are asked for, of problems whose table would be too large.
 
+    If a state has no room, it and all that are asked for later are bounded, as under laws with parts; only that of the
+    start stays what it was.
+
     Attributes:
         search: What finds and keeps them.
+        may_bound: Whether values are bounded where there is no room for more states; else they are refused.
+        start_value: V*(start), if it was asked for already, else NOT_KNOWN.
+        bounded: The values between bounds, once there are any.
     """
 
     search: Search
+    may_bound: bool = True
+    start_value: float = NOT_KNOWN
+    bounded: list[ReachableOptimum] = field(init=False, default_factory=list)
+
+    @property
+    def gap(self) -> float:
+        """How far any value that was asked for so far may lie below the optimum."""
+        return self.bounded[0].gap if self.bounded else 0.0
 
     @property
     def nbytes(self) -> int:
         """Bytes that the values found so far take."""
-        return self.search.nbytes
+        return self.search.nbytes + sum(values.nbytes for values in self.bounded)
 
     def tells_apart(self, tool: int) -> bool:
         """Return whether the search tells the tool apart from others."""
         return tool in self.search.local
 
     def _running_value(self, state: EpisodeState) -> float:
-        return self.search.value(state)
+        if state.counters[TURNS_USED] == 0 and self.start_value != NOT_KNOWN:
+            return self.start_value
+        if not self.bounded:
+            try:
+                return self.search.value(state)
+            except ExactLimitError:
+                if not self.may_bound:
+                    raise
+            self.bounded.append(solve_reachable(self.problem))
+        return self.bounded[0].value(state)
 
     def _worth(self, state: EpisodeState, message: Message, enough: float) -> float:
         """Search no further than it takes to see that a message is not worth enough."""
@@ -364,7 +387,7 @@ class SearchedOptimum(Optimum):
 
 
 def solve(problem: Problem, max_states: int | None = None, may_bound: bool = True) -> Values:
-    """Solve a problem exactly, or return it solved if it was met lately.
+    """Solve a problem, exactly if there is room for it, or return it solved if it was met lately.
 
     Problems are equal if they are the same object (`build_problem` sees to that). The latest are kept, up to
     CACHE_BYTES together.
@@ -372,8 +395,8 @@ def solve(problem: Problem, max_states: int | None = None, may_bound: bool = Tru
     Args:
         problem: The problem.
         max_states: States that may be kept; by default as many as memory allows, or MAX_STATES under a law with parts.
-        may_bound: Whether values under a law with parts are bounded where there is no room for more states; else they
-            are refused, when it is solved or when they are asked for.
+        may_bound: Whether values are bounded where there is no room for more states; else they are refused, when it is
+            solved or when they are asked for.
 
     Raises:
         ExactLimitError: The problem is too large.
@@ -400,13 +423,13 @@ _solved: OrderedDict[tuple[Problem, int | None, bool], Values] = OrderedDict()
 
 
 def solve_afresh(problem: Problem, max_states: int | None = None, may_bound: bool = True) -> Values:
-    """Solve a problem exactly, under any law, and keep nothing; the arguments are those of `solve`."""
+    """Solve a problem under any law, and keep nothing; the arguments are those of `solve`."""
     if problem.goal.program is not None:
         return ProgramValues(problem, tuple(map(problem.library.index, problem.goal.program)))
     with AT_WORK.on("solving ceiling"):
         hopes_for_failures = problem.rules.max_consecutive_failures == 0 and failing_helps(problem)
         if is_plain_list(problem) and not hopes_for_failures:
-            return compute_optimum(problem, max_states)
+            return compute_optimum(problem, max_states, may_bound)
         return solve_reachable(
             problem, max_states=MAX_STATES if max_states is None else max_states, may_bound=may_bound
         )
@@ -425,29 +448,38 @@ def is_plain_list(problem: Problem) -> bool:
     return not goal.once or (problem.dynamics.rules.at_ran < 0 and not has_rows)
 
 
-def compute_optimum(problem: Problem, max_states: int | None = None) -> Optimum:
-    """Solve a problem under the benchmark law and keep nothing: by a table of all states if small enough, or search.
+def compute_optimum(problem: Problem, max_states: int | None = None, may_bound: bool = True) -> Values:
+    """Solve a problem under the benchmark law and keep nothing; the arguments are those of `solve`.
 
-    `max_states` are those that the search may keep, as for `solve`.
+    Small ones get a table of all states, others are searched, and where there is no room for that, either, values are
+    bounded as they are under laws with parts.
     """
     largest = MAX_EXACT_ENTRIES if max_states is None else min(MAX_EXACT_ENTRIES, ENTRIES_OF_A_STATE * max_states)
     try:
         return tabulate(problem, largest)
     except ExactLimitError:
-        try:
-            search = Search(problem, max_states)
-            search.value(start_state(problem))  # what is too large is refused here
-        except ExactLimitError as error:
-            # Very many turns of very few tools are one thing that a table is better at.
-            try:
-                return tabulate(problem, MAX_TABLE_ENTRIES if max_states is None else largest)
-            except ExactLimitError:
-                raise error from None
-        return SearchedOptimum(problem, 0.0, search.breakers, search)
+        pass
+    try:
+        return _searched(problem, max_states, may_bound)
+    except ExactLimitError as error:
+        refused = error.with_traceback(None)  # which would keep in memory what was searched
+    # Very many turns of very few tools are one thing that a table is better at.
+    try:
+        return tabulate(problem, MAX_TABLE_ENTRIES if max_states is None else largest)
+    except ExactLimitError:
+        if not may_bound:
+            raise refused from None
+    return solve_reachable(problem, max_states=MAX_STATES if max_states is None else max_states)
+
+
+def _searched(problem: Problem, max_states: int | None, may_bound: bool) -> SearchedOptimum:
+    search = Search(problem, max_states)
+    start_value = search.value(start_state(problem))  # what is too large is refused here
+    return SearchedOptimum(problem, 0.0, search.breakers, search, may_bound, start_value)
 
 
 def check_solvable(problem: Problem) -> None:
-    """Refuse a problem that is too large, without solving it if its table is small.
+    """Refuse a problem of which nothing can be said; a list whose values can be bounded is not solved for it.
 
     Raises:
         ExactLimitError: The problem is too large.
@@ -458,7 +490,10 @@ def check_solvable(problem: Problem) -> None:
     try:
         build_arena(problem, MAX_EXACT_ENTRIES)
     except ExactLimitError:
-        solve(problem)
+        try:
+            solve_reachable(problem, max_states=1)
+        except ExactLimitError:
+            solve(problem)
 
 
 def tabulate(problem: Problem, most_exactly: int | None = None) -> TabulatedOptimum:

@@ -39,9 +39,10 @@ from resilisim.simulator.state import (
 from resilisim.simulator.tool_status import IntVector
 
 MAX_ENUMERATED_TOOLS = 12  # of a small library of which every tool is told apart
-MAX_TOOLS = 62  # what validators find is a bit each of one number
+# Numbers of tools that a stage has room for: code is compiled for each size, and small records are read faster.
+SIZES = (62, 510)
+MAX_FOUND = 53  # tools of which validators tell, a bit each of a number that floats hold exactly
 MAX_GROUPS, MAX_ASIDE = 8, 8  # of outages of which neutral calls are told apart, and such calls that may be there
-MAX_WIDTH = MAX_TOOLS  # dependencies of a tool, or tools that depend on it
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -470,11 +471,14 @@ def make_stage(
         if call.share < 1.0:
             first_row, tables = len(tables.probability), _with_share(problem, tables, first_row, call.share)
         facts.append(replace(call.facts, first_row=first_row))
-    if len(facts) > MAX_TOOLS:
+    corrupt = dynamics.numbers.law.corrupt
+    most_tools = MAX_FOUND if corrupt is not None and corrupt.shows == "validators" else SIZES[-1]
+    if len(facts) > most_tools:
         raise ExactLimitError(
             f"the exact optimum under law {dynamics.numbers.law.name} has to tell {len(facts)} tools apart: "
-            f"expected at most {MAX_TOOLS}; use a shorter list"
+            f"expected at most {most_tools}; use a shorter list"
         )
+    size = next(size for size in SIZES if len(facts) <= size)
     rules = make_rulebook(dynamics.numbers, facts, dynamics.aims.of(tools, len(neutral)))
     keys = list(dict.fromkeys(one.rate_key for one in facts if one.rate_key is not None))
     groups = list(dict.fromkeys(one.group for one in facts if one.group is not None))
@@ -537,7 +541,7 @@ def make_stage(
     }
     return Stage(
         tools=tuple(tools),
-        rules=as_record({**rules._asdict(), **beside}, MAX_TOOLS + 1, MAX_WIDTH),
+        rules=as_record({**rules._asdict(), **beside}, size + 1, size),
         tables=tables,
         alone=tuple(tool for tool, is_alone in zip(tools, alone, strict=True) if is_alone),
         rate_keys=np.array([every_key.index(key) for key in keys], dtype=np.int64),
