@@ -160,9 +160,10 @@ def told_error(error: BaseException) -> str:
     return one_line(words) + where
 
 
-def nearest_name(value: str, valid: Iterable[str]) -> str | None:
+def nearest_name(value: str, valid: Iterable[str], least: float = 0.5) -> str | None:
     """Return the valid name that resembles `value` most, or the only one that has `value` among its words, or None.
 
+    What resembles it by less than `least`, from 0 to 1 for the same, is no slip of the pen.
     Comparing takes the product of both lengths, so names that are too long resemble nothing.
     """
     names = [name for name in valid if len(name) <= LONGEST_NAME]
@@ -171,7 +172,7 @@ def nearest_name(value: str, valid: Iterable[str]) -> str | None:
     exact = [name for name in names if name.lower() == value.lower()]
     if exact:
         return exact[0]
-    close = difflib.get_close_matches(value, names, n=1, cutoff=0.5)
+    close = difflib.get_close_matches(value, names, n=1, cutoff=least)
     if close:
         return close[0]
     words = _words(value)

@@ -98,9 +98,8 @@ def read_text(path: Path, what: str, expected: str = "the path of a JSON file", 
     try:
         return path.read_bytes().decode("utf-8-sig")  # line ends as they are
     except FileNotFoundError:
-        siblings = [file.name for file in path.parent.iterdir() if file.is_file()] if path.parent.is_dir() else []
-        near = nearest_name(path.name, siblings)
-        hint = f"did you mean {str(path.parent / near)!r}?" if near else f"expected {expected}"
+        near = nearest_path(path)
+        hint = f"did you mean {str(near)!r}?" if near else f"expected {expected}"
         raise InvalidInputError(f"{place} does not exist; {hint}") from None
     except UnicodeDecodeError as error:
         raise InvalidInputError(f"{place} is not UTF-8 text (byte {error.start})") from None
@@ -108,6 +107,19 @@ def read_text(path: Path, what: str, expected: str = "the path of a JSON file", 
         raise InvalidInputError(f"{place} cannot be read: {(error.strerror or str(error)).lower()}") from None
     except ValueError as error:  # a path that no file can have
         raise InvalidInputError(f"{place} cannot be read: {error}") from None
+
+
+def nearest_path(path: Path, or_folder: bool = False) -> Path | None:
+    """Return the file (or folder, where one would do) beside a path that resembles it most, or None.
+
+    A folder can hold anything, so names must be more alike than in a list that somebody has made. Endings do not count,
+    since many files have the same, but choose among files that differ in nothing else.
+    """
+    beside = path.parent.iterdir() if path.parent.is_dir() else ()
+    files = [each for each in beside if or_folder or each.is_file()]
+    stem = nearest_name(path.stem, sorted({file.stem for file in files}), least=0.7)
+    names = sorted(file.name for file in files if file.stem == stem)
+    return path.parent / (nearest_name(path.name, names) or names[0]) if names else None
 
 
 def json_problem(value: Any, *, half_characters: bool = False) -> str | None:

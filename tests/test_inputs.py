@@ -126,10 +126,15 @@ def test_json_that_cannot_be_used_is_refused_in_one_line(text, words):
 def test_files_that_cannot_be_read_are_refused_with_the_nearest_name(tmp_path):
     (tmp_path / "tools.json").write_bytes(b"\xef\xbb\xbf{}")
     (tmp_path / "bad.json").write_bytes(b"a\xff")
+    for other in ("Makefile", "policy.json", "tools.csv"):
+        (tmp_path / other).touch()
     assert read_text(tmp_path / "tools.json", "tool library") == "{}"
     for name, words in [
         ("tool.json", "does not exist; did you mean '.*tools.json'"),
+        ("tools.jsn", "does not exist; did you mean '.*tools.json'"),
         ("another", "does not exist; expected the path of a JSON file"),
+        ("nofile", "does not exist; expected the path of a JSON file"),  # half of Makefile
+        ("price.json", "does not exist; expected the path of a JSON file"),  # alike in the ending alone
         ("bad.json", r"is not UTF-8 text \(byte 1\)"),
         ("", "cannot be read: is a directory"),
         ("\0", "cannot be read: embedded null byte"),

@@ -15,7 +15,7 @@ from resilisim.chat.prices import PriceTable
 from resilisim.envs.conversation import ConversationEnv
 from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import InvalidInputError, ResiliSimError, StoreError, one_line
-from resilisim.evaluation.episode.record import EpisodeRecord, tries_again
+from resilisim.evaluation.episode.record import EpisodeRecord, is_branch, tries_again
 from resilisim.evaluation.episode.rejudging import compare_records, message_reader, rejudged
 from resilisim.evaluation.episode.texts import has_agent_texts, opened, prompt_of
 from resilisim.evaluation.run.plan import PlannedEpisode, PlannedEpisodes
@@ -187,7 +187,7 @@ class EpisodeChecker:
             yield "other_episode", str(error)
         if record["privileged"] or record.get("agent", {}).get("oracle"):
             yield "privileged", f"policy {record['policy']} is privileged, expected one that does not see the state"
-        if "weight" in record:
+        if is_branch(record):
             yield "other_episode", "it has a weight, expected one that was played on the draws of the set"
         if tries_again(record):
             restarts = record["agent"]["restarts"]

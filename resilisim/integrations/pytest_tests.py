@@ -18,7 +18,7 @@ import numpy as np
 from resilisim.bounds import Count, checked
 from resilisim.envs.session import NotRepeatedError, not_repeated
 from resilisim.errors import InvalidInputError, check_number, unknown_argument
-from resilisim.evaluation.episode.record import EpisodeRecord
+from resilisim.evaluation.episode.record import EpisodeRecord, weight_of
 from resilisim.evaluation.table.gate import ROOMS, luck_within
 from resilisim.exploration import Case, explore_program
 from resilisim.exploration.failures.pattern import Pattern
@@ -223,12 +223,12 @@ def _patterns(explored: ExploredProgram, case: Case, plays: int, nodeid: str) ->
     lost = [record for record in explored.records if not record["outcome"] and record["regret"] > _ROUNDING]
     if not lost:
         return []
-    likeliest = max(lost, key=lambda record: record["weight"])
+    likeliest = max(lost, key=weight_of)
     watched = _again(case, likeliest)
     force = [str(call) for call in watched.calls if call.chance < 1.0 and call.can_be_forced]
     pattern = Pattern.of(case, watched, force)
     smallest = case.adversary(above=0.0, plays=plays, progress=False).pattern or pattern
-    lines = [f"  likeliest loss, {percent(likeliest['weight'])}% of all runs: {_failures(pattern)}"]
+    lines = [f"  likeliest loss, {percent(weight_of(likeliest))}% of all runs: {_failures(pattern)}"]
     lines += [f"    {words}" for words in _raised(likeliest)]
     if len(smallest.failures) >= len(pattern.failures):
         smallest = pattern

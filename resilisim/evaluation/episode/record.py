@@ -332,6 +332,17 @@ def tries_again(record: Mapping[str, Any]) -> bool:
     return agent is not None and (agent["restarts"] > 0 or agent["options"].get("trials") == "fresh")
 
 
+def is_branch(record: Mapping[str, Any]) -> bool:
+    """Tell whether an episode is a branch of an agent that was explored, and no sample."""
+    return "weight" in record
+
+
+def weight_of(record: Mapping[str, Any]) -> float:
+    """Return how much an episode counts in any sum: a branch by its probability, one that was sampled once."""
+    weight: float = record.get("weight", 1)
+    return weight
+
+
 def has_no_ceiling(record: Mapping[str, Any]) -> bool:
     """Tell whether nobody knows V* of an episode's task."""
     return "no_ceiling" in record

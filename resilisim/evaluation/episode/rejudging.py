@@ -19,7 +19,7 @@ from resilisim.envs.feedback import output_in
 from resilisim.envs.protocol import NATIVE_FUNCTIONS, WAIT_FUNCTION, decode_native, read_native, read_text
 from resilisim.errors import InvalidInputError
 from resilisim.evaluation.episode.attribution import IDENTITY_TOLERANCE, Attribution
-from resilisim.evaluation.episode.record import CEILING_FIELDS, EpisodeRecord, StepRecord, differences
+from resilisim.evaluation.episode.record import CEILING_FIELDS, EpisodeRecord, StepRecord, differences, weight_of
 from resilisim.evaluation.episode.record_builder import Happened, RecordBuilder
 from resilisim.evaluation.episode.texts import opened, replies_of, spoken_texts
 from resilisim.simulator import EndRules, Episode, Event, Law, Message, Problem, build_problem
@@ -164,7 +164,7 @@ def unused_force(force: Iterable[str], records: Iterable[EpisodeRecord]) -> list
 
 def _check_weight(record: EpisodeRecord, branch: Branch) -> None:
     """Refuse a record whose branch is not what happened, or whose weight is not its probability."""
-    weight, probability = record.get("weight", 1.0), branch.probability / record.get("dice", 1)
+    weight, probability = weight_of(record), branch.probability / record.get("dice", 1)
     if len(branch.points) != len(branch.results) or not math.isclose(weight, probability, rel_tol=WEIGHT_TOLERANCE):
         raise InvalidInputError(f"the weight is {weight:.9g}, and its branch has the probability {probability:.9g}")
 

@@ -23,6 +23,7 @@ from resilisim.evaluation.episode.record import (
     FailureRecord,
     checked_record,
     failure_record,
+    is_branch,
     is_failure,
 )
 from resilisim.evaluation.run.chain import Chain, read_chain
@@ -396,7 +397,7 @@ def read_own_records(
     for record in read_records(directory, line_places):
         if record["manifest"] != manifest["hash"]:
             raise foreign_episode(Path(directory), record["index"])
-        if ("weight" in record) != is_explored:
+        if is_branch(record) != is_explored:
             kind = "has no weight in a run that was explored" if is_explored else "has a weight in a run of samples"
             raise StoreError(f"episode {record['index']} in {Path(directory) / EPISODES_NAME} {kind}")
         problem = places.problem(record)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from resilisim.evaluation.episode.record import EpisodeRecord
+from resilisim.evaluation.episode.record import EpisodeRecord, weight_of
 from resilisim.policies.agent_record import AgentRecord
 
 # An episode that failed although no component gave up: the agent was wrong and did not notice.
@@ -78,7 +78,7 @@ class AgentSums:
 
     def add(self, record: EpisodeRecord) -> None:
         """Add one episode, which must have an agent's part."""
-        agent, weight = record["agent"], record.get("weight", 1)
+        agent, weight = record["agent"], weight_of(record)
         is_right = record["outcome"] == 1
         self.num_episodes += weight
         self.num_right += weight * is_right

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from resilisim.evaluation.episode.record import EpisodeRecord, StepRecord
+from resilisim.evaluation.episode.record import EpisodeRecord, StepRecord, weight_of
 from resilisim.evaluation.table.episodes import EpisodeTable
 
 RAN_NO_TOOL: Final = ""  # key of messages that ran no tool
@@ -107,7 +107,7 @@ class CallSums:
 
     def add(self, record: EpisodeRecord) -> None:
         """Take in the calls of one episode."""
-        policy, prompt_type, weight = record["policy"], record["prompt_type"], record.get("weight", 1.0)
+        policy, prompt_type, weight = record["policy"], record["prompt_type"], weight_of(record)
         ran_no_tool, path, brought = False, 0, None
         shared = self._calls_of(record) if "branch" in record else None
         for step in record["steps"]:
@@ -163,7 +163,7 @@ class CallSums:
 
 
 def _costly_call(record: EpisodeRecord, step: StepRecord, label: str) -> CostlyCall:
-    regret, message = record.get("weight", 1.0) * step["regret"], step["message"][:EXCERPT_LENGTH]
+    regret, message = weight_of(record) * step["regret"], step["message"][:EXCERPT_LENGTH]
     return CostlyCall(record["policy"], record["prompt_type"], record["index"], step["turn"], message, label, regret)
 
 

@@ -30,8 +30,10 @@ from resilisim.evaluation.episode.record import (
     UnplayedRecord,
     ceiling_of,
     has_no_ceiling,
+    is_branch,
     lacks_ceiling,
     tries_again,
+    weight_of,
 )
 from resilisim.evaluation.run.store import num_planned, read_manifest, read_own_records
 from resilisim.evaluation.table.agents import sampling_of
@@ -371,10 +373,10 @@ class TableBuilder:
         )
         row = self._row(key, task, record)
         outcome, optimum, luck, regret = record["outcome"], record["optimum"], record["luck"], record["regret"]
-        columns, weight = self._columns, record.get("weight", 1.0)
+        columns, weight, is_explored = self._columns, weight_of(record), is_branch(record)
         columns["count"][row] += weight
         columns["plays"][row] += 1
-        columns["explored"][row] += "weight" in record
+        columns["explored"][row] += is_explored
         columns["outcome"][row] += weight * outcome
         columns["partial"][row] += weight * (record["score"]["level"] == "partial_success")
         columns["turns"][row] += weight * len(record["steps"])
@@ -387,7 +389,6 @@ class TableBuilder:
         columns["ceiling"][row] += weight * ceiling_of(record)
         columns["luck"][row] += weight * luck
         columns["regret"][row] += weight * regret
-        is_explored = "weight" in record
         unplayed = record.get("unplayed", UnplayedRecord(most=-weight, losses={}))
         columns["open"][row] += unplayed["most"] if is_explored else 0.0
         more = [0.0] * NUM_MORE if is_explored else more_controls(record)
@@ -491,7 +492,7 @@ class TableBuilder:
         return (self._tasks[task].fold + seed) % NUM_FOLDS
 
     def _row(self, key: tuple[int, int, int], task: int, record: EpisodeRecord) -> int:
-        is_explored = "weight" in record
+        is_explored = is_branch(record)
         if self._sums or is_explored:
             seeds = 0 if is_explored else record["seed"] % seed_classes(task)
             rows = self._rows.get((*key, seeds))

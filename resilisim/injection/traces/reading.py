@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from resilisim.errors import InvalidInputError, nearest_name
+from resilisim.errors import InvalidInputError
 from resilisim.injection.traces.logs import (
     MOST_TRACE_BYTES,
     is_call,
@@ -20,7 +20,7 @@ from resilisim.injection.traces.logs import (
 )
 from resilisim.injection.traces.spans import is_span, traces_of_spans
 from resilisim.injection.traces.traced import Trace, calls_of_messages
-from resilisim.inputs import read_text, shown
+from resilisim.inputs import nearest_path, read_text, shown
 
 SUFFIXES: Final = (".json", ".jsonl", ".ndjson", ".log", ".eval", ".txt")
 MOST_CALLS: Final = 1_000_000
@@ -46,10 +46,8 @@ def trace_files(paths: Sequence[Path]) -> list[Path]:
         elif path.is_file():
             files.append(path)
         else:
-            near = (
-                nearest_name(path.name, [each.name for each in path.parent.iterdir()]) if path.parent.is_dir() else None
-            )
-            hint = f"did you mean {str(path.parent / near)!r}?" if near else "expected a file or a folder of traces"
+            near = nearest_path(path, or_folder=True)
+            hint = f"did you mean {str(near)!r}?" if near else "expected a file or a folder of traces"
             raise InvalidInputError(f"{str(path)!r} does not exist; {hint}")
     return list(dict.fromkeys(files))
 
