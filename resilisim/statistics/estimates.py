@@ -151,6 +151,28 @@ def no_surer_than(estimate: Estimate, raw: Estimate, level: float = CONFIDENCE_L
     return replace(estimate, standard_error=error, low=low, high=high)
 
 
+def with_unseen(estimate: Estimate, most: float = 1.0, level: float = CONFIDENCE_LEVEL) -> Estimate:
+    """Return an adjusted mean with room for deviations that are too rare to have turned up, between 0 and `most`.
+
+    Where nearly nothing is left of the noise, what is left are rare and large deviations, an agent's own mistakes say,
+    and the standard error of episodes that have met none knows nothing of them. Among n episodes without one, up to
+    1 - (1 - level)^(1 / n) of all can be off (Clopper and Pearson 1934, on one side), by as much as an outcome can be:
+    down to 0, or up to `most`. Each end of the interval is as far off as this and the t interval together, their
+    squares added up, and the standard error is that of a t interval as wide.
+
+    Of an agent whose episodes are alike but for rare ones that lose everything, 93 to 95% of the intervals of 95% hold
+    the truth, however rare these are. Those of an agent without such losses are as wide, since no sample tells the one
+    from the other: more than 97% of them hold it.
+    """
+    if math.isnan(estimate.standard_error):
+        return estimate
+    quantile, value = t_quantile(estimate.num_clusters, level), min(max(estimate.value, 0.0), most)
+    share = 1.0 - (1.0 - level) ** (1.0 / estimate.num_episodes)
+    down, up = (math.hypot(quantile * estimate.standard_error, share * room) for room in (value, most - value))
+    error = (down + up) / (2.0 * quantile)
+    return replace(estimate, standard_error=error, low=estimate.value - down, high=estimate.value + up)
+
+
 def clustered_proportion(successes: Numbers, counts: Numbers, level: float = CONFIDENCE_LEVEL) -> Estimate:
     """Estimate a success rate; like `clustered_mean`, with an interval that stays within 0 and 1 and is never a point.
 

@@ -15,11 +15,13 @@ from resilisim.errors import InvalidInputError
 from resilisim.statistics import pass_at_k, pass_hat_k
 from resilisim.statistics.comparison import holm
 from resilisim.statistics.estimates import (
+    Estimate,
     clopper_pearson,
     clustered_mean,
     clustered_proportion,
     clustered_ratio,
     t_quantile,
+    with_unseen,
 )
 
 # Episodes as (task, outcome): few tasks, so that clusters have several episodes.
@@ -109,6 +111,34 @@ def test_a_proportion_stays_within_0_and_1_around_its_value(pairs):
     estimate = clustered_proportion(successes, [float(count) for _, count in pairs])
     assert 0.0 <= estimate.low <= estimate.value <= estimate.high <= 1.0
     assert estimate.low < estimate.high
+
+
+@pytest.mark.parametrize("count", [10, 30, 60, 100, 300])
+@pytest.mark.parametrize("usual", [1.0, 0.9, 0.5, 0.1, 0.0])
+def test_intervals_with_room_for_the_unseen_hold_the_truth_however_rare_losses_are(count: int, usual: float) -> None:
+    """Episodes come out as usual but for rare ones, of 0 or of 1: coverage by the binomial distribution, exactly."""
+    off = 0.0 if usual >= 0.5 else 1.0
+    samples = [np.where(np.arange(count) < rare, off, usual) for rare in range(count + 1)]
+    plain = [clustered_mean(sample, np.ones(count)) for sample in samples]
+
+    def coverage(estimates: list[Estimate], chance: float) -> float:
+        truth = usual + chance * (off - usual)
+        holds = [each.low - 1e-12 <= truth <= each.high + 1e-12 for each in estimates]
+        return float(stats.binom.pmf(np.arange(count + 1), count, chance) @ holds)
+
+    roomy, chances = [with_unseen(each) for each in plain], np.linspace(0.001, 0.3, 600)
+    assert 0.93 <= min(coverage(roomy, chance) for chance in chances) <= 0.97
+    assert coverage(plain, 0.5 / count) < 0.5  # most samples have met none
+
+
+def test_room_for_the_unseen_is_what_as_many_episodes_can_have_missed() -> None:
+    alike = clustered_mean(np.full(60, 0.9), np.ones(60))
+    estimate, share = with_unseen(alike), 1.0 - 0.05 ** (1.0 / 60.0)
+    assert (estimate.low, estimate.high) == pytest.approx((0.9 - share * 0.9, 0.9 + share * 0.1))
+    assert 2.0 * t_quantile(60) * estimate.standard_error == pytest.approx(share)  # of a t interval as wide
+    assert with_unseen(alike, most=1.25).high == pytest.approx(0.9 + share * 0.35)
+    few = clustered_mean([1.0], [1.0])
+    assert math.isnan(with_unseen(few).low)
 
 
 def test_clopper_pearson_leaves_its_tails_to_the_binomial_distribution():

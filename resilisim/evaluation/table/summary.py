@@ -21,7 +21,7 @@ from resilisim.statistics.estimates import (
     clustered_proportion,
     clustered_ratio,
     fields_to_json,
-    no_surer_than,
+    with_unseen,
     within_range,
 )
 from resilisim.tables.numbers import percent
@@ -186,7 +186,7 @@ def summarise_group(
 
     def adjusted_mean(values: FloatArray) -> Estimate:
         mean = clustered_mean(values, count)
-        return no_surer_than(mean, clustered_mean(outcome, count)) if num_tasks == 1 else mean
+        return (with_unseen(mean) if num_tasks == 1 else within_range(mean)).cut(most=1.0)
 
     labels = [*filter(group.losses.__contains__, ALL_LOSS_LABELS), *sorted(group.losses.keys() - ALL_LOSS_LABELS)]
     losses = {label: clustered_mean(column(group.losses[label]), count) for label in labels}
@@ -224,8 +224,8 @@ def summarise_group(
         adjusted_share=_adjusted_share(
             adjusted, ceilings, success, num_episodes, ceiling_name == "optimum", num_tasks == 1
         ),
-        luck_adjusted=_no_narrower(within_range(adjusted_mean(adjusted)), success, 1.0).cut(most=1.0),
-        luck_adjusted_beta_1=within_range(adjusted_mean(outcome - luck)).cut(most=1.0),
+        luck_adjusted=_no_narrower(adjusted_mean(adjusted), success, 1.0).cut(most=1.0),
+        luck_adjusted_beta_1=adjusted_mean(outcome - luck),
         mean_beta=_ratio(column(group.row_weights[:, 0] * group.count), count) if is_fitted == 0.0 else math.nan,
         luck=clustered_mean(luck, count),
         regret=clustered_mean(optimum - outcome + luck, count).cut(),  # the identity, summed over each task
@@ -346,24 +346,20 @@ def _adjusted_share(
     """Return luck-adjusted successes divided by ceilings.
 
     Where every task has the same share, as with the exact optimum, the error of 0 is no certainty: the interval is then
-    that of a rate with one observation a task (Clopper and Pearson 1934). `is_bound` tells whether nobody can be better
+    that of a rate with one observation a task (Clopper and Pearson 1934); on one task there is room for what has not
+    turned up (`with_unseen`). `is_bound` tells whether nobody can be better
     than the ceiling, as it is with V*. Both arrays hold sums over the episodes of each task, or of each seed of a
     single one, shape (num_units,).
     """
     share = clustered_ratio(adjusted, ceilings, num_episodes)
-    if is_one_task:
-        raw = replace(
-            success, standard_error=success.standard_error * num_episodes / max(float(ceilings.sum()), ROUNDING)
-        )
-        share = no_surer_than(share, raw)
-    share = within_range(share)
     if math.isnan(share.low):
         return share
+    mean_ceiling = float(ceilings.sum()) / num_episodes
+    share = with_unseen(share, 1.0 / mean_ceiling) if is_one_task else within_range(share)
     if share.standard_error <= ROUNDING:
         num_tasks = len(ceilings)
         low, high = clopper_pearson(min(max(share.value, 0.0), 1.0) * num_tasks, num_tasks)
         share = replace(share, low=min(low, share.value), high=max(high, share.value))
-    mean_ceiling = float(ceilings.sum()) / num_episodes
     possible = replace(success, low=min(success.low, mean_ceiling), high=min(success.high, mean_ceiling))
     # Shares of a ceiling that can be beaten are not cut at 1, which would hide that a sample was lucky.
     return _no_narrower(share, possible, mean_ceiling).cut(most=1.0 if is_bound else math.inf)
