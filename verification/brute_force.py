@@ -17,6 +17,7 @@ from resilisim.seeding import PURPOSE_SUCCESS, Draws, episode_key, tool_key, uni
 from resilisim.simulator import FINISH, EndRules, Episode, Law, Message, Problem, build_problem, execution
 from resilisim.simulator.exact import solve
 from resilisim.simulator.exact.optimum import SearchedOptimum
+from resilisim.simulator.exact.reachable import solve_reachable
 from resilisim.simulator.exact.references import clairvoyant
 from resilisim.simulator.exact.search import Search
 from resilisim.tool_library import ToolLibrary
@@ -29,6 +30,7 @@ TOLERANCE = 1e-10
 # The clairvoyant search leaves out some preparations of calls that break a row of failures (its docstring). In the
 # small libraries of this check, where few tools can break a row, that may hide a success once in a hundred episodes.
 MOST_MISSED = 0.01
+ROOM = 10  # states, for bounds that differ
 CHATTER = Message("search", query="anything")
 CHATTER_ACTION, FINISH_ACTION = -1, -2  # beside the numbers of tools
 
@@ -212,6 +214,8 @@ class Compared:
         control_error: Largest difference from a definition with another history factor.
         searched_error: Largest difference of a value and the one found by search (`simulator.exact.search`).
         search_control: Largest difference of the search whose bounds are too low, so that it leaves out what counts.
+        bracket_error: How far a value lies outside of the bounds that are found with room for ROOM states.
+        is_open: Whether the bounds of the start differ.
         states: States that the definition visited.
         invented: Seeds in which the search succeeds and no sequence does.
         missed: Seeds in which a sequence succeeds and the search does not find it.
@@ -224,6 +228,8 @@ class Compared:
     control_error: float = 0.0
     searched_error: float = 0.0
     search_control: float = 0.0
+    bracket_error: float = 0.0
+    is_open: bool = False
     states: int = 0
     invented: int = 0
     missed: int = 0
@@ -251,7 +257,8 @@ def _compare_values(draws: Draws, shift: int) -> Compared:
     names, number, largest = problem.library.names, 0, 0.0
     searched, deceived = _by_search(problem), _by_search(problem)
     deceived.search.scale_bounds(0.9)
-    searched_error, search_control = 0.0, 0.0
+    searched_error, search_control, bracket_error = 0.0, 0.0, 0.0
+    bounded = solve_reachable(problem, max_states=ROOM)
     pool = [*range(len(names)), *rules.required, *rules.required, CHATTER_ACTION]
     for seed in range(EPISODES_EACH):
         episode = Episode(problem, "brute force", seed, f"verification/{shift}")
@@ -260,6 +267,8 @@ def _compare_values(draws: Draws, shift: int) -> Compared:
             pairs = [(definition.value(state), optimum.value(episode.state))]
             searched_error = max(searched_error, abs(pairs[0][0] - searched.value(episode.state)))
             search_control = max(search_control, abs(pairs[0][0] - deceived.value(episode.state)))
+            low, high = bounded.value(episode.state), bounded.bound(episode.state)
+            bracket_error = max(bracket_error, low - pairs[0][0], pairs[0][0] - high)
             for action in rules.actions():
                 message = _message(action, names)
                 pairs.append((definition.action_value(state, action), optimum.action_value(episode.state, message)))
@@ -275,7 +284,8 @@ def _compare_values(draws: Draws, shift: int) -> Compared:
         largest = max(largest, abs(optimum.value(episode.state) - end))
     wrong = Definition(Rules(problem, history=problem.law.history - 0.02))
     control = abs(wrong.value(rules.start) - definition.value(rules.start))
-    return Compared("values", number, largest, control, searched_error, search_control, len(definition.known))
+    is_open, states = bounded.start_gap > 0.0, len(definition.known)
+    return Compared("values", number, largest, control, searched_error, search_control, bracket_error, is_open, states)
 
 
 def _by_search(problem: Problem) -> SearchedOptimum:
@@ -338,6 +348,12 @@ def judge(compared: Sequence[Compared]) -> list[Finding]:
             f"largest difference {max(one.search_control for one in values):.1e}",
             exact=max(one.search_control for one in values) < TOLERANCE,
             control=True,
+        ),
+        Finding(
+            f"V* within bounds with room for {ROOM} states ({sum(one.is_open for one in values)} had too little)",
+            SOURCE,
+            f"outside by {max(one.bracket_error for one in values):.1e} at most",
+            exact=max(one.bracket_error for one in values) < TOLERANCE,
         ),
         Finding(
             "clairvoyant search invents no sequence of calls",
