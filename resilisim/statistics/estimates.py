@@ -162,7 +162,7 @@ def with_unseen(estimate: Estimate, most: float = 1.0, level: float = CONFIDENCE
 
     Of an agent whose episodes are alike but for rare ones that lose everything, 93 to 95% of the intervals of 95% hold
     the truth, however rare these are. Those of an agent without such losses are as wide, since no sample tells the one
-    from the other: more than 97% of them hold it.
+    from the other, and more of them hold it, up to all where nothing is left of the noise.
     """
     if math.isnan(estimate.standard_error):
         return estimate
