@@ -49,7 +49,7 @@ from resilisim.tool_library import default_library
 RESULTS_FILE, PAGE_FILE, RUNS_FOLDER = "results.json", "gpu.md", "runs"
 MINUTES = 8.0
 TAIL = 2_000  # characters of a failed part's output
-MOST_MEMORY = 16 * 2**30  # bytes that `train lm --preset gpu` has to fit in
+MOST_MEMORY = 16 * 2**30  # bytes of a small GPU, in which a training goes on
 PACKAGES = ("torch", "stable-baselines3", "sb3-contrib", "numba", "numpy", "gymnasium", "transformers", "peft")
 NOT_MEASURED = "not measured"
 TINY_NETWORK = ("width=16", "heads=2", "layers=1")
@@ -310,7 +310,9 @@ def _finetuning(setting: Setting, name: str, *settings: str) -> dict[str, Any]:
         "epochs=1",
         "message_tokens=3",
     )
-    chosen = [*settings, "prompts=optimal", "evaluate_every=0", *(tiny if setting.smoke else ())]
+    plain = ("prompts=optimal", "laws=benchmark", "rename_tools=0", "random_libraries=0", "react=0", "evaluate_every=0")
+    sizes = ("batch_size=32", "micro_batch=8")
+    chosen = [*plain, *sizes, *settings, *(tiny if setting.smoke else ())]
     if setting.device == "cpu":
         chosen.append("precision=float32")
     config = load_finetuning("gpu", settings=chosen, device=setting.device)

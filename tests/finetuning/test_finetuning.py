@@ -385,9 +385,17 @@ def test_a_share_of_the_tasks_is_drawn_in_random_libraries_once(tmp_path):
 
 def test_presets_are_what_the_fields_say_and_lists_come_as_text():
     assert load_config("cpu", settings=["prompts=optimal,baseline"]).prompts == ("optimal", "baseline")
-    assert load_config("gpu").prompts == ("optimal", "baseline", "flawed")
     assert load_config("ship").rename_tools == 0.5
     assert Standing().tokens_per_second == 0.0
+
+
+def test_the_presets_for_two_cores_and_for_a_gpu_have_the_same_lessons():
+    shipped, on_gpu = load_config("ship"), load_config("gpu")
+    tasks = [f"task {number}" for number in range(40)]
+    assert shipped.dealt(tasks) == on_gpu.dealt(tasks)
+    assert all(shipped.dataset(kind) == on_gpu.dataset(kind) for kind, _ in shipped.dealt(tasks))
+    names = ("tasks", "train_tasks", "random_libraries", "library_tools", "seed")
+    assert [getattr(shipped, name) for name in names] == [getattr(on_gpu, name) for name in names]
 
 
 def test_the_adapter_that_ships_is_the_one_of_its_card_and_lies_on_the_model_that_ships():
