@@ -351,9 +351,7 @@ FINETUNING_PACKAGES = ("gguf", "peft", "safetensors", "tensorboard", "tokenizers
 class FinetuningOptions:
     """What a fine-tuning is told on the command line; the last four are settings of `FinetuningConfig`."""
 
-    preset: str = option(
-        "cpu", "cpu (one thread of a laptop), ship (three hours of two cores), or gpu (twice its lessons)."
-    )
+    preset: str = option("cpu", "cpu (one thread of a laptop), ship (hours of two cores), or gpu (twice its lessons).")
     config: str | None = option(None, "YAML file with settings that replace those of the preset.", path="file")
     settings: tuple[str, ...] = option(
         (), "One setting, such as train_tasks=100; repeatable.", flag="--set", metavar="KEY=VALUE"
