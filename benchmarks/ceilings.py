@@ -71,10 +71,10 @@ Tasks that require each tool: at least {least}, at most {most:,}.
 
 {tools}
 
-## Policies trained on the previous version
+## Trained policies
 
-`policy:default` and `policy:benchmark` were trained on {before}. Here they play the test split of {version} step by
-step, and success is computed, not sampled (`resilisim train evaluate NAME`, about a minute of one core each):
+`policy:default` was trained on random libraries and tasks of {version}, `policy:benchmark` on those of {before}. Here they play the test split of {version}
+step by step, and success is computed, not sampled (`resilisim train evaluate NAME`, about a minute of one core each):
 
 {policies}
 """

@@ -6,7 +6,7 @@ import contextlib
 import importlib
 import sys
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -234,10 +234,16 @@ def evaluate(
     how = "rates computed, not sampled" if "states" in measured else f"{measured['episodes']:,} episodes of each task"
     title = f"{checkpoint} on the {split} split{under}, {how}"
     output.console().print(Table.of_values(title, columns, rows))
+    output.note(f"trained on {measured['benchmark']} by {_origin(measured)}; {time.perf_counter() - started:.1f} s")
+
+
+def _origin(measured: Mapping[str, Any]) -> str:
+    """Return how a policy was trained, up to where it was kept."""
     taught, start = measured["training"].get("warm_start"), measured["training"].get("start")
-    origin = "PPO alone" if not taught else f"PPO after {taught['kind']} ({taught['updates']:,} updates)"
-    origin += f", from the weights of {start}" if start else ""
-    output.note(f"trained on {measured['benchmark']} by {origin}; {time.perf_counter() - started:.1f} s")
+    imitation = f"{taught['kind']} ({taught['updates']:,} updates)" if taught else ""
+    has_played = measured["results"].get("validation", {}).get("steps") != 0
+    by = f"PPO after {imitation}" if taught and has_played else imitation or "PPO alone"
+    return f"{by}, from the weights of {start}" if start else by
 
 
 def _tasks_of_library(tasks: str | None) -> int:

@@ -98,6 +98,11 @@ def test_evaluate_measures_both_loops_against_the_optimum(command, folder):
     assert "PPO alone" in outcome.err
 
 
+def test_a_policy_that_imitated_alone_is_not_said_to_have_been_trained_by_ppo(command):
+    outcome = command("train", "evaluate", "default", "--episodes", "1", "--tasks", "2")
+    assert "trained on benchmark-v2 by imitation of the exact optimum (1,800 updates);" in outcome.err
+
+
 def test_a_law_file_and_random_libraries_are_measured(command, folder, tmp_path):
     law = tmp_path / "law.yaml"
     law.write_text("drift: {per_message: -0.02}\n")

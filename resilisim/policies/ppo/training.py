@@ -293,7 +293,7 @@ class _Run:
                 self._tell_imitated(imitation.num_updates, update)
             is_due = evaluation_is_due(before, imitation.num_updates, self._config)
             if is_due:
-                self._evaluate(imitation.num_updates)
+                self._evaluate(imitation)
                 if imitation.latest is not None:
                     self._tell_imitated(imitation.num_updates, imitation.latest)
             # After each evaluation, too, so that the point knows of the policy that lies in the folder.
@@ -302,9 +302,7 @@ class _Run:
                 self._write_point(None, imitation)
             if imitation.num_updates == self._config.imitation_updates:
                 break
-        agreement = None if imitation.latest is None else imitation.latest.agreement
-        taught = {"kind": "imitation of the exact optimum", "updates": imitation.num_updates, "agreement": agreement}
-        self._at = replace(self._at, warm_start=taught)
+        self._at = replace(self._at, warm_start=_taught(imitation))
 
     def _lessons(self, first_number: int = 0) -> Iterator[tuple[WorkflowOptions, int]]:
         """Yield what the optimum is imitated in: the tasks of the training, or random libraries that can be solved.
@@ -396,10 +394,10 @@ class _Run:
         logger.record("time/steps_per_second", self._speed)
         logger.dump(self._steps)
 
-    def _evaluate(self, imitated: int = 0) -> None:
-        """Measure the network on what it does not train on, and keep it if it is the best; `imitated` as in a line."""
+    def _evaluate(self, imitation: Imitation | None = None) -> None:
+        """Measure the network on what it does not train on, and keep it if it is the best; with imitation under way."""
         at = self._at
-        if at.latest is not None and at.latest.steps == self._steps and not imitated:
+        if at.latest is not None and at.latest.steps == self._steps and imitation is None:
             return
         network, patterns = network_of(self._model), self._patterns()
         successes = {
@@ -417,14 +415,14 @@ class _Run:
         self._at = replace(at, latest=latest, evaluations_since_best=since_best)
         if at.best is None or latest.share >= at.best.share:  # of equals the one that has trained longer
             self._at = replace(self._at, best=latest)
-            self._keep_policy(latest)
+            self._keep_policy(latest, at.warm_start if imitation is None else _taught(imitation))
         measures: dict[str, Any] = {"training": self._means(), "parts": self._parts.figures()}
         if self._config.libraries == "random":
             measures["drawn_again"] = dict(at.refused)
-        if imitated:
-            measures = {"imitated": imitated, **measures}
+        if imitation is not None:
+            measures = {"imitated": imitation.num_updates, **measures}
         self._folder.lines.write({"update": at.update, **asdict(latest), **measures})
-        if imitated:  # there is no logger yet
+        if imitation is not None:  # there is no logger yet
             return
         for name in ("success", "share"):
             self._model.logger.record(f"validation/{name}", getattr(latest, name))
@@ -440,13 +438,13 @@ class _Run:
         """Return the mined patterns, which are part of what the policy sees."""
         return {} if self._parts.patterns is None else self._parts.patterns.scores()
 
-    def _keep_policy(self, evaluation: Evaluation) -> None:
+    def _keep_policy(self, evaluation: Evaluation, taught: Mapping[str, Any] | None) -> None:
         validation = {
             "tasks": self._config.validation_tasks,
             "episodes": self._config.validation_tasks * self._config.validation_episodes,
             **asdict(evaluation),
         }
-        training = {**self._config.to_mapping(), "warm_start": self._at.warm_start}
+        training = {**self._config.to_mapping(), "warm_start": taught}
         if self._parts.patterns is not None:
             training["pattern_scores"] = [[list(names), score] for names, score in self._patterns().items()]
         about = describe_policy(
@@ -507,6 +505,12 @@ class _Run:
             left = 60.0 * minutes / number * (self._config.imitation_updates - number)
             latest, best = self._at.latest, self._at.best
             self._report(TrainingProgress(0, minutes, 0.0, None, latest, best, left, number, update.agreement))
+
+
+def _taught(imitation: Imitation) -> dict[str, Any]:
+    """Return what a policy says of its warm start."""
+    agreement = None if imitation.latest is None else imitation.latest.agreement
+    return {"kind": "imitation of the exact optimum", "updates": imitation.num_updates, "agreement": agreement}
 
 
 def _result(directory: Path, at: _Standing, *, was_finished: bool) -> TrainingResult:

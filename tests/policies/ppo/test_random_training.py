@@ -152,6 +152,10 @@ def test_imitation_that_was_stopped_goes_on_as_if_nothing_had_happened(tmp_path,
     measured = [[(line.get("imitated"), line["success"]) for line in map(json.loads, lines)] for lines in curves]
     assert measured[0] == measured[1], "what was measured after the point is measured again"
     assert [imitated for imitated, _ in measured[0] if imitated] == [4, 7]
+    lines = [json.loads(line) for line in curves[0]]
+    kept = max(enumerate(lines), key=lambda line: (line[1]["share"], line[0]))[1]
+    taught = load_checkpoint(tmp_path / "whole").description.training["warm_start"]
+    assert taught["updates"] == kept.get("imitated", 7), "a policy says how much it had imitated when it was kept"
     one, other = (read_resume_point(tmp_path / name / RESUME_FILE) for name in ("whole", "parts"))
     assert one.arrays.keys() == other.arrays.keys()
     assert not any(name.startswith("imitation/") for name in one.arrays), "what only imitation needs goes with it"
