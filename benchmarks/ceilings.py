@@ -73,8 +73,9 @@ Tasks that require each tool: at least {least}, at most {most:,}.
 
 ## Trained policies
 
-`policy:default` was trained on random libraries and tasks of {version}, `policy:benchmark` on those of {before}. Here they play the test split of {version}
-step by step, and success is computed, not sampled (`resilisim train evaluate NAME`, about a minute of one core each):
+`policy:default` was trained on random libraries and tasks of {version}, `policy:benchmark` on those of {before}.
+Here they play the test split of {version} step by step, and success is computed, not sampled (`resilisim train
+evaluate NAME`, about a minute of one core each):
 
 {policies}
 """
