@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from resilisim.errors import ExactLimitError
 from resilisim.simulator import load_law, shipped_laws
 from resilisim.simulator.law import law_schema
 from tests.cli.conftest import Command
@@ -99,8 +100,16 @@ def test_the_gap_is_shown_only_where_there_is_one(command, monkeypatch):
 
 @pytest.fixture
 def too_large(tmp_path, monkeypatch):
-    """A library with a tool of sixteen unlike dependencies, too many for a little memory, and tasks without it."""
+    """A library with a tool of sixteen unlike dependencies, too many for a little memory, and tasks without it.
+
+    As if there were so many tools that nothing bounds their lists, either.
+    """
+
+    def unbounded(problem, **_):
+        raise ExactLimitError("no states are left to bound it by")
+
     monkeypatch.setattr("resilisim.simulator.exact.search.MAX_MEMO_BYTES", 1_000_000)
+    monkeypatch.setattr("resilisim.simulator.exact.optimum.solve_reachable", unbounded)
     library, tasks = tmp_path / "library.json", tmp_path / "tasks.jsonl"
     names = [f"part_{number}" for number in range(16)]
     tools = [

@@ -159,5 +159,5 @@ def test_a_regret_beyond_the_bound_is_a_bug():
     judge.values = replace(optimum, values=optimum.values - 0.01)  # as if V* were underestimated
     with pytest.raises(AssertionError, match="the optimum is not one"):
         judge.judge(state, call, after)
-    judge.values = replace(judge.values, gap=0.01)
+    judge.values = replace(judge.values, start_gap=0.01)
     assert -0.01 <= judge.judge(state, call, after).regret < 0.0
