@@ -51,14 +51,13 @@ def _bm25s() -> Any:
     It would start JAX where that is installed, for a function that nothing here calls, and JAX takes three quarters of
     a GPU's memory when it starts: from a model that is trained or played beside it.
     """
-    is_hidden = "jax" not in sys.modules
-    if is_hidden:
-        sys.modules["jax"] = None  # type: ignore[assignment] # how Python says that a module is not there
+    there = {name: module for name, module in sys.modules.items() if name == "jax"}
+    sys.modules["jax"] = None  # type: ignore[assignment] # how Python says that a module is not there
     try:
         import bm25s
     finally:
-        if is_hidden:
-            del sys.modules["jax"]
+        del sys.modules["jax"]
+        sys.modules.update(there)
     return bm25s
 
 
