@@ -303,10 +303,12 @@ def test_a_limit_of_dollars_needs_prices_and_stops(tmp_path, prices):
 
 @pytest.mark.long
 def test_a_limit_of_seconds_does_not_wait_for_answers_and_keeps_replies(tmp_path):
-    numbers = itertools.count()
+    later = itertools.count()
 
     def silent_after_some(seen):
-        return following_answer(seen) if next(numbers) < 6 else Answer(kind="hang")
+        """Answer every first request, and two of the later ones: so four episodes are left with a reply each."""
+        first = len(seen.body["messages"]) == 2
+        return following_answer(seen) if first or next(later) < 2 else Answer(kind="hang")
 
     with LoopbackServer(following_answer) as server:  # what is compiled and imported at first takes seconds of its own
         evaluate("react", *RUN, model=endpoint(server, concurrency=4))
@@ -314,8 +316,9 @@ def test_a_limit_of_seconds_does_not_wait_for_answers_and_keeps_replies(tmp_path
         settings = endpoint(server, concurrency=4)
         result = evaluate("react", *RUN, out=tmp_path, model=settings, limits=RunLimits(seconds=5.0))
     assert result.call.stopped_by == "the limit of 5 seconds"
-    assert result.num_episodes < 12
-    assert list((tmp_path / JOURNALS_NAME).glob("*.jsonl"))  # replies of episodes under way are kept
+    assert result.num_episodes <= 2
+    # Replies of the episodes under way are kept, of as many as were played at once.
+    assert len(list((tmp_path / JOURNALS_NAME).glob("*.jsonl"))) == 4
 
 
 def test_each_agent_plays_once_with_each_model(tmp_path):
