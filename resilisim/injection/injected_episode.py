@@ -39,7 +39,7 @@ from resilisim.simulator.compiled import draw_bits, episode_luck_key, tool_luck_
 from resilisim.simulator.draws import KEYED, Forced
 from resilisim.simulator.exact import Judge
 from resilisim.simulator.exact.optimum import start_optimum
-from resilisim.simulator.failures_and_payloads import Errors
+from resilisim.simulator.failures import Errors
 from resilisim.simulator.problem import is_awaiting_closing, is_done, outcome
 from resilisim.simulator.rulebook.rules import CORRUPT, FAILURE, RESULTS
 from resilisim.simulator.rulebook.runs import has_run

@@ -15,7 +15,7 @@ from typing import ClassVar, Final, Literal, Protocol
 from resilisim.errors import InvalidInputError, unknown_name
 from resilisim.seeding import PURPOSE_SUCCESS
 from resilisim.simulator.compiled import draw_bits
-from resilisim.simulator.failures_and_payloads import (
+from resilisim.simulator.failures import (
     RATE_LIMIT_ERROR,
     SERVICE_UNAVAILABLE,
     TIMEOUT,

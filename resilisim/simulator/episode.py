@@ -10,9 +10,10 @@ from resilisim.errors import InvalidInputError, check_integer
 from resilisim.seeding import EVALUATION_SALT, MAX_SEED
 from resilisim.simulator.compiled import episode_luck_key, tool_luck_key
 from resilisim.simulator.draws import KEYED, Draws
-from resilisim.simulator.failures_and_payloads import Errors, Failure, PayloadSize, PendingCall, made_up_output
+from resilisim.simulator.failures import Errors, Failure, PendingCall
 from resilisim.simulator.law import TICKS_PER_SECOND
 from resilisim.simulator.messages import Message
+from resilisim.simulator.payloads import PayloadSize, made_up_output
 from resilisim.simulator.problem import Problem, is_awaiting_closing
 from resilisim.simulator.rulebook.dynamics import Draw
 from resilisim.simulator.rulebook.rules import FAILURE, RESULTS

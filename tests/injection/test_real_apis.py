@@ -15,7 +15,7 @@ from resilisim.evaluation.run.rescoring import rescore_run
 from resilisim.injection.real_apis import LAW_NAME, TABLE_14, TABLE_15, real_api_tables
 from resilisim.simulator import build_problem, load_law
 from resilisim.simulator.exact import solve
-from resilisim.simulator.failures_and_payloads import drawn_error
+from resilisim.simulator.failures import drawn_error
 from resilisim.simulator.problem import start_state
 from resilisim.worlds import load_world
 from resilisim.worlds.apis import TwinLaw

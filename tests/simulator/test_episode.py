@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from resilisim.errors import InvalidInputError
 from resilisim.simulator import FINISH, EndRules, Episode, Message, build_problem, execution
-from resilisim.simulator.failures_and_payloads import possible_errors
+from resilisim.simulator.failures import possible_errors
 from resilisim.simulator.messages import STOP
 from resilisim.simulator.problem import outcome, success_probability
 from resilisim.simulator.scoring import counted_executions, score_episode

@@ -9,7 +9,7 @@ from typing import ClassVar
 from resilisim.envs.session import not_repeated
 from resilisim.evaluation.episode.record import EpisodeRecord
 from resilisim.simulator.draws import AFTER, BEFORE, CORRUPTED, KEYED, OK, Draws, Forced, Hidden
-from resilisim.simulator.failures_and_payloads import (
+from resilisim.simulator.failures import (
     RATE_LIMIT_ERROR,
     SERVICE_UNAVAILABLE,
     TIMEOUT,

@@ -23,7 +23,7 @@ from resilisim.provenance import encode_json_line
 from resilisim.run_folder import write_file_atomically
 from resilisim.simulator import FINISH, Law, LostAnswer, load_law
 from resilisim.simulator.draws import Branch
-from resilisim.simulator.failures_and_payloads import RATE_LIMIT_ERROR, Failure, PendingCall
+from resilisim.simulator.failures import RATE_LIMIT_ERROR, Failure, PendingCall
 from resilisim.simulator.goal import Counts
 from resilisim.simulator.messages import AGENT_ERROR
 from resilisim.simulator.rulebook.dynamics import Draw
