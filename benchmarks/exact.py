@@ -60,7 +60,7 @@ from resilisim.simulator.exact.lookahead import OF_THE_TOOL
 from resilisim.simulator.exact.reachable import solve_reachable
 from resilisim.simulator.problem import start_state
 from resilisim.simulator.rulebook.entering import enter_execution
-from resilisim.simulator.rulebook.results import RESULT, TICKS, list_results
+from resilisim.simulator.rulebook.possible_results import RESULT, TICKS, list_results
 from resilisim.tasks.benchmark import benchmark_tasks
 from resilisim.tool_library import default_library
 following = importlib.import_module("resilisim.simulator.exact.plan_following")

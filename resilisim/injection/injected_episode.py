@@ -41,8 +41,8 @@ from resilisim.simulator.exact import Judge
 from resilisim.simulator.exact.optimum import start_optimum
 from resilisim.simulator.failures import Errors
 from resilisim.simulator.problem import is_awaiting_closing, is_done, outcome
+from resilisim.simulator.rulebook.lost_answers import has_run
 from resilisim.simulator.rulebook.rules import CORRUPT, FAILURE, RESULTS
-from resilisim.simulator.rulebook.runs import has_run
 from resilisim.simulator.scoring import score_episode
 from resilisim.simulator.state import EpisodeState
 from resilisim.tasks.task import complexity_of

@@ -28,8 +28,7 @@ from resilisim.simulator.failures import (
 )
 from resilisim.simulator.law import CORRUPTIONS, OVERSIZED
 from resilisim.simulator.problem import Problem
-from resilisim.simulator.rulebook.dynamics import NOTHING, UNTIMED, Draw
-from resilisim.simulator.rulebook.luck import (
+from resilisim.simulator.rulebook.drawn_results import (
     OF_DEPENDENCIES,
     OTHER_ERROR,
     draw_duration,
@@ -38,6 +37,8 @@ from resilisim.simulator.rulebook.luck import (
     failing_bits,
     is_lost,
 )
+from resilisim.simulator.rulebook.dynamics import NOTHING, UNTIMED, Draw
+from resilisim.simulator.rulebook.lost_answers import shown_result
 from resilisim.simulator.rulebook.rules import (
     ACCESS_FAILURE,
     CORRUPT,
@@ -56,7 +57,6 @@ from resilisim.simulator.rulebook.rules import (
     law_threshold,
     time_limit,
 )
-from resilisim.simulator.rulebook.runs import shown_result
 from resilisim.simulator.state import TURNS_USED
 from resilisim.tool_library import ErrorSpec, ToolLibrary
 

@@ -14,8 +14,9 @@ from resilisim.simulator.law import TICKS_PER_SECOND, Law
 from resilisim.simulator.messages import Message
 from resilisim.simulator.problem import Problem
 from resilisim.simulator.rulebook.build import weighed_errors
+from resilisim.simulator.rulebook.drawn_results import OF_DEPENDENCIES
 from resilisim.simulator.rulebook.dynamics import Draw, Dynamics
-from resilisim.simulator.rulebook.luck import OF_DEPENDENCIES
+from resilisim.simulator.rulebook.lost_answers import shown_result
 from resilisim.simulator.rulebook.rules import (
     DOWN,
     FAILURE,
@@ -26,7 +27,6 @@ from resilisim.simulator.rulebook.rules import (
     is_refused,
     messages_until_free,
 )
-from resilisim.simulator.rulebook.runs import shown_result
 from resilisim.simulator.state import EpisodeState
 from resilisim.simulator.tool_status import FAILED, NOT_EXECUTED
 from resilisim.tool_library import ErrorSpec, Tool

@@ -26,8 +26,13 @@ from resilisim.simulator import (
 )
 from resilisim.simulator.messages import WAIT
 from resilisim.simulator.problem import outcome, success_probability
+from resilisim.simulator.rulebook.drawn_results import (
+    NAMES_AT_ONCE,
+    share_of_bits,
+    write_first_hidden,
+    write_next_down,
+)
 from resilisim.simulator.rulebook.dynamics import Draw, Dynamics
-from resilisim.simulator.rulebook.luck import NAMES_AT_ONCE, share_of_bits, write_first_hidden, write_next_down
 from resilisim.simulator.rulebook.rules import CORRUPT, DOWN, FAILURE, SLOW, SUCCESS, chance_down, messages_until_free
 from resilisim.simulator.state import EpisodeState
 from tests.simulator.test_parts import SMALL

@@ -34,8 +34,8 @@ from resilisim.simulator.exact.values import Values
 from resilisim.simulator.messages import Message
 from resilisim.simulator.problem import Problem, is_done
 from resilisim.simulator.rulebook.dynamics import Dynamics
+from resilisim.simulator.rulebook.lost_answers import DOUBT
 from resilisim.simulator.rulebook.rules import CLOSED, OPEN, UNCHECKED, UNSOUND, is_refused, messages_until_free
-from resilisim.simulator.rulebook.runs import DOUBT
 from resilisim.simulator.state import NEXT_PLACE, RAN_AGAIN, SPOILT, EpisodeState, has_succeeded, loop_count_of
 from resilisim.simulator.tool_status import SUCCEEDED
 from resilisim.tasks.searches import Searches

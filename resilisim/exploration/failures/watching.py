@@ -19,8 +19,8 @@ from resilisim.simulator.failures import (
 )
 from resilisim.simulator.rulebook.build import weighed_errors
 from resilisim.simulator.rulebook.dynamics import Draw
+from resilisim.simulator.rulebook.lost_answers import shown_result
 from resilisim.simulator.rulebook.rules import CORRUPT, DOWN, FAILURE, LIMITED, SLOW, SUCCESS, is_opened
-from resilisim.simulator.rulebook.runs import shown_result
 from resilisim.simulator.state import TURNS_USED
 
 _OF_THE_LAW = {LIMITED: RATE_LIMIT_ERROR, DOWN: SERVICE_UNAVAILABLE, SLOW: TIMEOUT}

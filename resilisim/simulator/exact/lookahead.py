@@ -32,7 +32,8 @@ from resilisim.simulator.exact.simplification import (
     value_at_once,
 )
 from resilisim.simulator.rulebook.entering import enter_execution, finish_value
-from resilisim.simulator.rulebook.results import (
+from resilisim.simulator.rulebook.lost_answers import chance_not_run, chance_run_well, is_missing
+from resilisim.simulator.rulebook.possible_results import (
     CHANCE,
     FINDINGS,
     NUM_OF_RESULT,
@@ -50,7 +51,6 @@ from resilisim.simulator.rulebook.rules import (
     Tables,
     pass_message,
 )
-from resilisim.simulator.rulebook.runs import chance_not_run, chance_run_well, is_missing
 from resilisim.simulator.state import (
     CONSECUTIVE_FAILURES,
     ENDED,

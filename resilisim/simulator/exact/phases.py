@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from resilisim.simulator.compiled import scalar
 from resilisim.simulator.problem import Problem
+from resilisim.simulator.rulebook.lost_answers import is_missing
 from resilisim.simulator.rulebook.rules import CLOSED, SEEN_DOWN, SEEN_UP, UNSOUND, is_opened
-from resilisim.simulator.rulebook.runs import is_missing
 from resilisim.simulator.state import NEXT_PLACE
 from resilisim.simulator.tool_status import SUCCEEDED, IntVector
 

@@ -51,9 +51,9 @@ from resilisim.simulator.exact.values import TIE_TOLERANCE, Choices, Knowledge, 
 from resilisim.simulator.messages import FINISH, WAIT, Message, execution
 from resilisim.simulator.problem import Problem, branches, is_awaiting_closing, next_required, outcome, start_state
 from resilisim.simulator.rulebook.dynamics import parameter_digest
-from resilisim.simulator.rulebook.results import most_results
+from resilisim.simulator.rulebook.lost_answers import chance_run_well
+from resilisim.simulator.rulebook.possible_results import most_results
 from resilisim.simulator.rulebook.rules import CLOSED, NUM_RESULTS, OPEN, chance_broken
-from resilisim.simulator.rulebook.runs import chance_run_well
 from resilisim.simulator.state import (
     COMPLETION,
     ENDED,

@@ -11,6 +11,15 @@ from typing import Any
 from resilisim.simulator.compiled import scalar
 from resilisim.simulator.exact.stage import pack
 from resilisim.simulator.rulebook.entering import finish_value
+from resilisim.simulator.rulebook.lost_answers import (
+    DOUBT,
+    SURELY,
+    chance_not_run,
+    chance_run_well,
+    enter_sure_run,
+    is_answer_lost,
+    is_missing,
+)
 from resilisim.simulator.rulebook.rules import (
     CLOSED,
     NEVER_SEEN,
@@ -26,15 +35,6 @@ from resilisim.simulator.rulebook.rules import (
     is_time_up,
     messages_until_free,
     reported_chance,
-)
-from resilisim.simulator.rulebook.runs import (
-    DOUBT,
-    SURELY,
-    chance_not_run,
-    chance_run_well,
-    enter_sure_run,
-    is_answer_lost,
-    is_missing,
 )
 from resilisim.simulator.state import (
     CONSECUTIVE_FAILURES,

@@ -17,7 +17,7 @@ from resilisim.errors import ExactLimitError, InvalidInputError, unknown_name
 from resilisim.seeding import hash_words
 from resilisim.simulator.end_rules import EndRules
 from resilisim.simulator.law import TICKS_PER_SECOND, Law
-from resilisim.simulator.rulebook.luck import NAMES_AT_ONCE, OTHER_ERROR, LuckTables
+from resilisim.simulator.rulebook.drawn_results import NAMES_AT_ONCE, OTHER_ERROR, LuckTables
 from resilisim.simulator.rulebook.rules import (
     ACCESS_FAILURE,
     EVIDENCE_UNITS,

@@ -19,8 +19,18 @@ from resilisim.provenance import arguments_text
 from resilisim.seeding import hash_words
 from resilisim.simulator.messages import Message
 from resilisim.simulator.rulebook.build import Aims, LawNumbers, with_aims
+from resilisim.simulator.rulebook.drawn_results import write_first_hidden, write_next_down
 from resilisim.simulator.rulebook.entering import enter_execution, finish_value
-from resilisim.simulator.rulebook.luck import write_first_hidden, write_next_down
+from resilisim.simulator.rulebook.lost_answers import (
+    AGAIN,
+    DOUBT,
+    MOST_RUNS,
+    RUN_BITS,
+    SURELY,
+    chance_run_well,
+    chance_told,
+    has_run,
+)
 from resilisim.simulator.rulebook.rules import (
     ACCESS_FAILURE,
     CORRUPT,
@@ -47,16 +57,6 @@ from resilisim.simulator.rulebook.rules import (
     pass_message,
     reported_chance,
     time_limit,
-)
-from resilisim.simulator.rulebook.runs import (
-    AGAIN,
-    DOUBT,
-    MOST_RUNS,
-    RUN_BITS,
-    SURELY,
-    chance_run_well,
-    chance_told,
-    has_run,
 )
 from resilisim.simulator.state import (
     COMPLETION,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from resilisim.simulator.compiled import inlined, scalar, unlikely
+from resilisim.simulator.rulebook.lost_answers import chance_of_runs, enter_run, shown_result
 from resilisim.simulator.rulebook.rules import (
     ACCESS_FAILURE,
     AS_HIDDEN,
@@ -32,7 +33,6 @@ from resilisim.simulator.rulebook.rules import (
     pass_message,
     table_row,
 )
-from resilisim.simulator.rulebook.runs import chance_of_runs, enter_run, shown_result
 from resilisim.simulator.state import NEXT_PLACE, NO_LOOP, NUM_FAILURES, SPOILT, record_execution, record_turn
 from resilisim.simulator.tool_status import SUCCEEDED, IntVector, count_unmet
 
@@ -107,7 +107,7 @@ def enter_result(
         digest: What stands for its parameters.
         findings: If a validator succeeds where outputs only look sound: bit i is set if it found tool i's corrupt;
             AS_HIDDEN if `hidden` says so.
-        told: If it succeeds and tells how often others have run, that (`runs`); AS_HIDDEN if `hidden` says so.
+        told: If it succeeds and tells how often others have run, that (`lost_answers`); AS_HIDDEN if `hidden` says so.
     """
     place = goal.place[tool]
     drawn, result = result, shown_result(result)

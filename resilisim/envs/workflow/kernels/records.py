@@ -26,7 +26,7 @@ from resilisim.envs.workflow.spaces import (
     num_actions,
 )
 from resilisim.simulator.compiled import scalar
-from resilisim.simulator.rulebook.luck import LuckTables
+from resilisim.simulator.rulebook.drawn_results import LuckTables
 from resilisim.simulator.rulebook.rules import Rulebook, Tables
 from resilisim.simulator.state import LOOP_SIGNATURE, NO_LOOP, NUM_COUNTERS
 

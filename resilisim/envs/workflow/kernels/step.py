@@ -71,8 +71,7 @@ from resilisim.envs.workflow.spaces import (
 )
 from resilisim.seeding import PURPOSE_ERROR_CODE, PURPOSE_FAILURE, PURPOSE_SUCCESS, WORD_MASK
 from resilisim.simulator.compiled import inlined, inlined_bits, inlined_threefry, scalar, unlikely
-from resilisim.simulator.rulebook.entering import enter_result, finish_value, signature_of_call
-from resilisim.simulator.rulebook.luck import (
+from resilisim.simulator.rulebook.drawn_results import (
     OF_DEPENDENCIES,
     OTHER_ERROR,
     UNIT,
@@ -80,6 +79,8 @@ from resilisim.simulator.rulebook.luck import (
     write_first_hidden,
     write_next_down,
 )
+from resilisim.simulator.rulebook.entering import enter_result, finish_value, signature_of_call
+from resilisim.simulator.rulebook.lost_answers import shown_result
 from resilisim.simulator.rulebook.rules import (
     AS_HIDDEN,
     CORRUPT,
@@ -93,7 +94,6 @@ from resilisim.simulator.rulebook.rules import (
     law_threshold,
     pass_message,
 )
-from resilisim.simulator.rulebook.runs import shown_result
 from resilisim.simulator.state import (
     COMPLETION,
     CONSECUTIVE,

@@ -1,9 +1,9 @@
 """States of Workflow-v0 as agents know them, and where an action leads from them, with the law's probabilities.
 
 What is shown is a function of what an agent can know of a state, and so is how likely each result of a call is
-(`rulebook.results`). So episodes are not played here but branched: records of states are put into environments, each
-result of an action is forced on them, and the records that come out are the states that follow. What is hidden under a
-law with parts is not followed: its chance is in the probabilities.
+(`rulebook.possible_results`). So episodes are not played here but branched: records of states are put into
+environments, each result of an action is forced on them, and the records that come out are the states that follow. What
+is hidden under a law with parts is not followed: its chance is in the probabilities.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from resilisim.envs.workflow.vector import WorkflowVectorEnv
 from resilisim.errors import InvalidInputError
 from resilisim.simulator.compiled import kernel, scalar
 from resilisim.simulator.rulebook.entering import finish_value
-from resilisim.simulator.rulebook.results import CHANCE, NUM_OF_RESULT, RESULT, TICKS, list_results
+from resilisim.simulator.rulebook.possible_results import CHANCE, NUM_OF_RESULT, RESULT, TICKS, list_results
 from resilisim.simulator.rulebook.rules import (
     ACCESS_FAILURE,
     CORRUPT,

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from resilisim.simulator.compiled import scalar
+from resilisim.simulator.rulebook.lost_answers import DOUBT, MOST_RUNS, RUN_BITS, chance_told
 from resilisim.simulator.rulebook.rules import (
     DOWN,
     LIMITED,
@@ -22,7 +23,6 @@ from resilisim.simulator.rulebook.rules import (
     fill_chances,
     time_limit,
 )
-from resilisim.simulator.rulebook.runs import DOUBT, MOST_RUNS, RUN_BITS, chance_told
 from resilisim.simulator.tool_status import IntVector
 
 # Columns of what is listed; STEP has a bit for each group that is down afterwards, where what is hidden is known.
