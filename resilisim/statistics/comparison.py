@@ -26,7 +26,8 @@ from resilisim.statistics.estimates import (
     clustered_mean,
     clustered_proportion,
     finite_or_none,
-    no_surer_than,
+    t_quantile,
+    with_unseen,
 )
 from resilisim.statistics.luck_adjustment import NUM_FOLDS, cross_fitted, fold_of, fold_of_episodes
 
@@ -226,29 +227,26 @@ def independent_difference(pairs: Pairs, level: float) -> Difference:
 
 
 def clustered_difference(
-    method: str,
-    pairs: Pairs,
-    terms: FloatArray,
-    level: float,
-    note: str | None = None,
-    raw: FloatArray | None = None,
+    method: str, pairs: Pairs, terms: FloatArray, level: float, note: str | None = None
 ) -> Difference:
     """Estimate the mean of one term per pair, shape (num_pairs,), clustered by task, with a t interval.
 
-    `raw` are the terms without adjustment, which on a single task limit what it can be worth (`no_surer_than`).
+    On a single task it has room for what no seed has shown (`with_unseen`): two agents that differ in rare episodes
+    have often met none of them. The p-value is that of a t interval whose end towards 0 is as far off.
     """
     counts = pairs.unit_sums(np.ones(len(pairs)))
     estimate = clustered_mean(pairs.unit_sums(terms), counts, level)
-    if raw is not None and pairs.num_tasks == 1:
-        estimate = no_surer_than(estimate, clustered_mean(pairs.unit_sums(raw), counts, level), level)
-    estimate = estimate.cut(-1.0, 1.0)  # no rates differ by more than 1
-    value, error = estimate.value, estimate.standard_error
     if pairs.num_units < 2:
-        return _nothing(method, pairs, TOO_FEW, value)
+        return _nothing(method, pairs, TOO_FEW, estimate.value)
     unit = "task" if pairs.num_tasks > 1 else "seed"
+    value, error = estimate.value, estimate.standard_error
     if error > ROUNDING:
-        interval = (estimate.low, estimate.high)
-        p_value = t_p_value(value / error, pairs.num_units)
+        if unit == "seed":
+            estimate = with_unseen(estimate, -1.0, 1.0, level)
+        to_zero = value - estimate.low if value > 0.0 else estimate.high - value
+        p_value = t_p_value(value * t_quantile(pairs.num_units, level) / to_zero, pairs.num_units)
+        estimate = estimate.cut(-1.0, 1.0)  # no rates differ by more than 1
+        error, interval = estimate.standard_error, (estimate.low, estimate.high)
     else:  # all units agree: a standard error of 0 would claim a certainty that nobody has
         value = 0.0 if abs(value) <= ROUNDING else value
         interval, p_value = without_variation(value, pairs.num_units, level)
@@ -432,7 +430,7 @@ class Comparison:
         if self.terms is None:
             adjusted = _nothing(PAIRED_LUCK_ADJUSTED, pairs, NO_LUCK_LEFT if pairs.is_exact else NO_LUCK)
         else:
-            adjusted = clustered_difference(PAIRED_LUCK_ADJUSTED, pairs, self.terms, level, raw=outcomes)
+            adjusted = clustered_difference(PAIRED_LUCK_ADJUSTED, pairs, self.terms, level)
             adjusted = _no_surer(_as_far_as_known(adjusted, pairs, level), paired)
         return {
             INDEPENDENT: independent_difference(pairs, level),

@@ -137,38 +137,25 @@ def clustered_mean(sums: Numbers, counts: Numbers, level: float = CONFIDENCE_LEV
     return clustered_ratio(sums, weights, int(weights.sum()), level)
 
 
-def no_surer_than(estimate: Estimate, raw: Estimate, level: float = CONFIDENCE_LEVEL) -> Estimate:
-    """Return an adjusted mean with one more unit that is off by as much as units are without the adjustment.
-
-    Where nearly nothing is left of the noise, what is left are rare and large deviations, most of which a sample of n
-    units has not met. With this no adjustment makes n units worth more than n times their number.
-    """
-    if math.isnan(estimate.standard_error) or math.isnan(raw.standard_error):
-        return estimate
-    error = math.hypot(estimate.standard_error, raw.standard_error / math.sqrt(raw.num_clusters))
-    half_width = t_quantile(estimate.num_clusters, level) * error
-    low, high = estimate.value - half_width, estimate.value + half_width
-    return replace(estimate, standard_error=error, low=low, high=high)
-
-
-def with_unseen(estimate: Estimate, most: float = 1.0, level: float = CONFIDENCE_LEVEL) -> Estimate:
-    """Return an adjusted mean with room for deviations that are too rare to have turned up, between 0 and `most`.
+def with_unseen(estimate: Estimate, least: float = 0.0, most: float = 1.0, level: float = CONFIDENCE_LEVEL) -> Estimate:
+    """Return a mean with room for deviations that are too rare to have turned up, between `least` and `most`.
 
     Where nearly nothing is left of the noise, what is left are rare and large deviations, an agent's own mistakes say,
     and the standard error of episodes that have met none knows nothing of them. Among n episodes without one, up to
     1 - (1 - level)^(1 / n) of all can be off (Clopper and Pearson 1934, on one side), by as much as an outcome can be:
-    down to 0, or up to `most`. Each end of the interval is as far off as this and the t interval together, their
+    down to `least`, or up to `most`. Each end of the interval is as far off as this and the t interval together, their
     squares added up, and the standard error is that of a t interval as wide.
 
     Of an agent whose episodes are alike but for rare ones that lose everything, 93 to 95% of the intervals of 95% hold
-    the truth, however rare these are. Those of an agent without such losses are as wide, since no sample tells the one
-    from the other, and more of them hold it, up to all where nothing is left of the noise.
+    the truth, however rare these are; of the difference of two such agents, at least 93%. Those of agents without such
+    losses are as wide, since no sample tells the one from the other, and more of them hold it, up to all where nothing
+    is left of the noise.
     """
     if math.isnan(estimate.standard_error):
         return estimate
-    quantile, value = t_quantile(estimate.num_clusters, level), min(max(estimate.value, 0.0), most)
+    quantile, value = t_quantile(estimate.num_clusters, level), min(max(estimate.value, least), most)
     share = 1.0 - (1.0 - level) ** (1.0 / estimate.num_episodes)
-    down, up = (math.hypot(quantile * estimate.standard_error, share * room) for room in (value, most - value))
+    down, up = (math.hypot(quantile * estimate.standard_error, share * room) for room in (value - least, most - value))
     error = (down + up) / (2.0 * quantile)
     return replace(estimate, standard_error=error, low=estimate.value - down, high=estimate.value + up)
 

@@ -355,7 +355,7 @@ def _adjusted_share(
     if math.isnan(share.low):
         return share
     mean_ceiling = float(ceilings.sum()) / num_episodes
-    share = with_unseen(share, 1.0 / mean_ceiling) if is_one_task else within_range(share)
+    share = with_unseen(share, most=1.0 / mean_ceiling) if is_one_task else within_range(share)
     if share.standard_error <= ROUNDING:
         num_tasks = len(ceilings)
         low, high = clopper_pearson(min(max(share.value, 0.0), 1.0) * num_tasks, num_tasks)

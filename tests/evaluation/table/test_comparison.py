@@ -24,6 +24,7 @@ from resilisim.statistics.comparison import (
     pool_comparisons,
     without_variation,
 )
+from resilisim.statistics.estimates import clustered_mean, with_unseen
 from resilisim.statistics.luck_adjustment import NUM_FOLDS, NUM_MORE, fold_of
 from tests.evaluation.table.tables import Pair, pair_lists, record, shuffled, tables_of, with_tries
 from tests.statistics.test_estimates import naive_clustered
@@ -181,12 +182,17 @@ def test_one_pair_has_a_difference_and_nothing_else():
 def test_on_one_task_seeds_are_the_units():
     pairs = [(0, int(seed % 3 > 0), int(seed % 4 == 0), 0.01 * seed, 0.0) for seed in range(24)]
     found = compare(pairs).differences["paired"]
-    mean, error = naive_clustered([float(pair[1] - pair[2]) for pair in pairs], range(24))
-    assert (found.difference, found.standard_error) == pytest.approx((mean, error))
+    values = [float(pair[1] - pair[2]) for pair in pairs]
+    expected = with_unseen(clustered_mean(values, [1.0] * len(values)), -1.0, 1.0)
+    assert (found.difference, found.standard_error) == pytest.approx((expected.value, expected.standard_error))
+    assert found.interval == pytest.approx((expected.low, expected.high))
     assert "on this task" in (found.note or "")
-    # What luck explains can make an interval at most as narrow as that of as many seeds again for each.
+
+
+def test_on_one_task_nothing_that_luck_explains_makes_an_interval_a_point():
     exact = compare([(0, seed % 2, 0, seed % 2 - 0.5, 0.0) for seed in range(20)]).differences
-    assert exact["paired_luck_adjusted"].standard_error > exact["paired"].standard_error / math.sqrt(20) * (1 - 1e-9)
+    low, high = exact["paired_luck_adjusted"].interval
+    assert high - low >= 2.0 * (1.0 - 0.05 ** (1 / 20))
 
 
 def test_agents_that_try_again_get_no_luck_adjustment_and_the_reason():
