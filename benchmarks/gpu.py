@@ -36,10 +36,10 @@ from benchmarks.measurement import this_machine
 from resilisim.chat.local import shipped_model_path
 from resilisim.envs.workflow.options import WorkflowOptions
 from resilisim.errors import ResiliSimError
+from resilisim.policies.ppo.between_rollouts.training_parts import TrainingParts
 from resilisim.policies.ppo.checkpoint import RESUME_FILE, choose_device, read_resume_point
 from resilisim.policies.ppo.config import TrainingConfig, load_config
 from resilisim.policies.ppo.network import READ, draw
-from resilisim.policies.ppo.parts import Parts
 from resilisim.policies.ppo.training import TrainingProgress, make_environments, make_model, network_of, training_tasks
 from resilisim.policies.ppo.training import train as train_policy
 from resilisim.provenance import encode_json, package_versions
@@ -106,7 +106,7 @@ def parity(setting: Setting) -> dict[str, Any]:
     options = WorkflowOptions(tasks=tasks)
 
     def model_on(device: torch.device, autocast: bool) -> Any:
-        model = make_model(config, make_environments(config, options), Parts(config), device)
+        model = make_model(config, make_environments(config, options), TrainingParts(config), device)
         network_of(model).autocast = autocast
         return model
 
@@ -185,7 +185,7 @@ def _throughput(
     torch.set_num_threads(config.num_threads)
     tasks, _ = training_tasks(config, default_library())
     model = make_model(
-        config, make_environments(config, WorkflowOptions(tasks=tasks)), Parts(config), choose_device(device)
+        config, make_environments(config, WorkflowOptions(tasks=tasks)), TrainingParts(config), choose_device(device)
     )
     network_of(model).autocast = autocast
     model.set_logger(_no_logger())

@@ -34,9 +34,9 @@ from resilisim.envs.workflow.spaces import (
 )
 from resilisim.envs.workflow.vector import WorkflowVectorEnv
 from resilisim.errors import ExactLimitError
+from resilisim.policies.ppo.between_rollouts.learning_rate import scheduled
 from resilisim.policies.ppo.checkpoint import optimizer_state, restore_optimizer
 from resilisim.policies.ppo.network import READ
-from resilisim.policies.ppo.parts import scheduled
 from resilisim.seeding import UNIFORM_BITS, hash_words, uniform_bits
 from resilisim.simulator import Message, Problem, execution
 from resilisim.simulator.exact import solve

@@ -41,6 +41,13 @@ from resilisim.policies.ppo.adjustment import (
     AdjustmentRecorder,
     EpisodeRecorder,
 )
+from resilisim.policies.ppo.between_rollouts.curriculum import (
+    MORE_STEPS,
+    PAPER_LESSONS,
+    Lesson,
+    lessons_by_optimum,
+)
+from resilisim.policies.ppo.between_rollouts.training_parts import Figures, TrainingParts, mean_of
 from resilisim.policies.ppo.checkpoint import (
     SETTINGS_OF_READING,
     LoadedPolicy,
@@ -59,15 +66,6 @@ from resilisim.policies.ppo.checkpoint import (
 from resilisim.policies.ppo.config import TrainingConfig
 from resilisim.policies.ppo.imitation import Imitation, ImitationUpdate
 from resilisim.policies.ppo.network import Network, WorkflowTransformer, torch_threads
-from resilisim.policies.ppo.parts import (
-    MORE_STEPS,
-    PAPER_LESSONS,
-    Figures,
-    Lesson,
-    Parts,
-    lessons_by_optimum,
-    mean_of,
-)
 from resilisim.policies.ppo.policy import check_library, reads_laws
 from resilisim.policies.ppo.sb3 import WorkflowFeatures, WorkflowPolicy, WorkflowVecEnv
 from resilisim.policies.ppo.states.teaching import (
@@ -214,7 +212,7 @@ class _Run:
         self._validators = {"benchmark": [Validator(held_out, config.validation_episodes, shown)]}
         if config.libraries == "random":
             self._validators["random"] = list(random_validators(config))
-        self._parts = Parts(config, self._lessons_of_stages())
+        self._parts = TrainingParts(config, self._lessons_of_stages())
         self._at = _Standing()  # steps and seconds are those of its beginning
         self._library_number = 0  # of the random libraries
         self._envs, self._model = self._surroundings(0)
@@ -560,7 +558,12 @@ def make_environments(config: TrainingConfig, options: WorkflowOptions, salt: st
 
 
 def make_model(
-    config: TrainingConfig, envs: WorkflowVectorEnv, parts: Parts, device: torch.device, *, law_parts: bool = False
+    config: TrainingConfig,
+    envs: WorkflowVectorEnv,
+    parts: TrainingParts,
+    device: torch.device,
+    *,
+    law_parts: bool = False,
 ) -> MaskablePPO:
     """Return the model of a configuration, its environments reset; its learning rate is that of the parts.
 

@@ -15,19 +15,12 @@ from hypothesis import strategies as st
 from resilisim.envs.workflow.kernels.training_law import MAX_STAGE, STAGES, Stage
 from resilisim.errors import InvalidInputError, StoreError
 from resilisim.policies.ppo.adjustment import EPISODE_FIGURES
+from resilisim.policies.ppo.between_rollouts.convergence import ConvergenceMonitor
+from resilisim.policies.ppo.between_rollouts.curriculum import Curriculum, Lesson, lessons_by_optimum
+from resilisim.policies.ppo.between_rollouts.learning_rate import ScheduleState, scheduled
+from resilisim.policies.ppo.between_rollouts.patterns import PatternLibrary, extract_patterns
+from resilisim.policies.ppo.between_rollouts.training_parts import RunningSuccess, TrainingParts
 from resilisim.policies.ppo.config import load_config
-from resilisim.policies.ppo.parts import (
-    ConvergenceMonitor,
-    Curriculum,
-    Lesson,
-    Parts,
-    PatternLibrary,
-    RunningSuccess,
-    ScheduleState,
-    extract_patterns,
-    lessons_by_optimum,
-    scheduled,
-)
 from resilisim.simulator import EndRules, Law
 from resilisim.simulator.exact.optimum import solve
 from resilisim.simulator.law import load_law
@@ -233,7 +226,7 @@ def episodes(count, success, score=1.0):
 
 def test_parts_set_their_values_between_rollouts():
     config = load_config("paper")
-    parts, envs, model = Parts(config), Switches(), SimpleNamespace()
+    parts, envs, model = TrainingParts(config), Switches(), SimpleNamespace()
     parts.before_rollout(model, envs, 0.0)
     assert (envs.rate, envs.stage, envs.patterns) == (0.0, 0, {})
     assert (parts.learning_rate, model.ent_coef) == (3e-4, 0.01)
@@ -248,7 +241,7 @@ def test_parts_set_their_values_between_rollouts():
     assert (envs.stage, parts.learning_rate) == (2, pytest.approx(3e-4 * 0.95 * 1.2))
     figures = {"running_success": 1.0, "phase": 1.0, "stage": 2.0, "patterns": 1.0, "converged": 0.0}
     assert figures.items() <= parts.figures().items()
-    again = Parts(config)
+    again = TrainingParts(config)
     again.restore(json.loads(json.dumps(parts.to_mapping())))
     assert again.to_mapping() == parts.to_mapping()
     with pytest.raises(StoreError, match="curriculum"):
@@ -257,7 +250,7 @@ def test_parts_set_their_values_between_rollouts():
 
 def test_parts_that_are_off_leave_things_as_they_are():
     config = load_config("quick")
-    parts, envs, model = Parts(config), Switches(), SimpleNamespace(ent_coef=config.entropy)
+    parts, envs, model = TrainingParts(config), Switches(), SimpleNamespace(ent_coef=config.entropy)
     parts.after_rollout(0, episodes(100, 1.0), [])
     parts.before_rollout(model, envs, 0.5)
     assert envs.stage == MAX_STAGE  # without a curriculum success means the same all the time
@@ -296,7 +289,7 @@ def test_the_stage_moves_by_the_share_of_its_optimum():
 
 def test_a_curriculum_by_optimum_says_what_is_played_and_how_long():
     lessons = [Lesson(MAX_STAGE, 0.8, (stage,), 14 - stage) for stage in range(5)]
-    parts, envs = Parts(load_config("quick", curriculum="optimum"), lessons), Switches()
+    parts, envs = TrainingParts(load_config("quick", curriculum="optimum"), lessons), Switches()
     for stage in range(3):
         parts.before_rollout(SimpleNamespace(), envs, 0.0)
         assert (envs.stage, envs.max_turns, envs.tasks) == (MAX_STAGE, 14 - stage, (stage,))

@@ -1,0 +1,1 @@
+"""What a training run changes between two rollouts: curriculum, learning rate, patterns, and what they remember."""
