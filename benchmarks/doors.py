@@ -22,7 +22,7 @@ RUNS = 3
 _SESSION = """
 import itertools, json, time
 from resilisim.envs import ConversationEnv, Session
-from resilisim.envs.protocol import native_call, openai_message
+from resilisim.envs.protocol.native_messages import native_call, openai_message
 from resilisim.evaluation.episode.play import Judging
 from resilisim.tasks.benchmark import benchmark_tasks
 

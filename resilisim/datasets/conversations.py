@@ -21,7 +21,8 @@ from resilisim.datasets.demonstrator import Demonstrator
 from resilisim.datasets.mistakes import MistakenDemonstrator
 from resilisim.datasets.rollout import EPISODES_GROUP, ArgumentsForm, RolloutSpec, Stage, Start
 from resilisim.datasets.schema import JSON_TYPE, Column, DataType, Record, RecordSchema, json_problem, shipped_columns
-from resilisim.envs.protocol import native_tools, read_native, read_text
+from resilisim.envs.protocol.message_reader import read_native, read_text
+from resilisim.envs.protocol.native_tools import native_tools
 from resilisim.envs.reply import Info, Reply
 from resilisim.errors import InvalidInputError
 from resilisim.evaluation import EpisodeRecord, play_episode

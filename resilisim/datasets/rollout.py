@@ -11,7 +11,8 @@ from typing import Any, Literal, TypeAlias
 
 from resilisim.bounds import Count, Seed, Share
 from resilisim.envs.conversation import ConversationEnv
-from resilisim.envs.protocol import native_tools, read_text
+from resilisim.envs.protocol.message_reader import read_text
+from resilisim.envs.protocol.native_tools import native_tools
 from resilisim.envs.settings import EnvironmentSettings
 from resilisim.errors import InvalidInputError
 from resilisim.evaluation.run.arguments import check_prompts

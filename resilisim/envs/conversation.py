@@ -13,20 +13,17 @@ import numpy as np
 from resilisim.chat import ToolCall
 from resilisim.envs import feedback
 from resilisim.envs.drawing import Pixels, Scene, ToolState, draw
-from resilisim.envs.protocol import (
+from resilisim.envs.protocol.message_reader import read_call, read_native, read_text
+from resilisim.envs.protocol.native_messages import (
     AssistantMessage,
     call_ids,
     call_text,
     decode_native,
     native_answers,
     native_text,
-    native_tools,
     presentable,
-    read_call,
-    read_native,
-    read_text,
-    tool_functions,
 )
+from resilisim.envs.protocol.native_tools import native_tools, tool_functions
 from resilisim.envs.settings import JUDGED_REWARDS, EnvironmentSettings, OptionsButPlanner
 from resilisim.envs.text_space import UnicodeText
 from resilisim.errors import InvalidInputError, check_integer, unknown_name

@@ -13,7 +13,7 @@ from resilisim.datasets.conversations import ConversationSpec
 from resilisim.datasets.demonstrator import search_queries
 from resilisim.datasets.rollout import TRAINING_ENVIRONMENT
 from resilisim.datasets.schema import check_record
-from resilisim.envs.protocol import read_text
+from resilisim.envs.protocol.message_reader import read_text
 from resilisim.errors import InvalidInputError
 from resilisim.evaluation.episode.play import play_episode
 from resilisim.policies.llm.agents.react import ReAct

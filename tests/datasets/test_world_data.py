@@ -15,7 +15,7 @@ from resilisim.datasets.preferences import PreferenceSpec
 from resilisim.datasets.prompt_records import PromptSpec
 from resilisim.datasets.rollout import TRAINING_ENVIRONMENT
 from resilisim.envs import ConversationEnv, Session
-from resilisim.envs.protocol import read_text
+from resilisim.envs.protocol.message_reader import read_text
 from resilisim.simulator import Problem
 from resilisim.simulator.messages import execution
 from resilisim.simulator.problem import next_state, success_probability

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import resilisim  # noqa: F401  (registers the ids)
 from resilisim.envs.checks import check_conversation_env
 from resilisim.envs.conversation import ConversationEnv
-from resilisim.envs.protocol import CUT_MARK, native_answers
+from resilisim.envs.protocol.native_messages import CUT_MARK, native_answers
 from resilisim.envs.reply import public_info
 from resilisim.envs.session import Session
 from resilisim.envs.text_space import UnicodeText

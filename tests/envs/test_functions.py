@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 
 from resilisim import EpisodeEnded, ResiliSimError, ToolFailed, default_library, evaluate, open_session
 from resilisim.envs import Session
-from resilisim.envs.protocol import call_text, native_call, native_text, openai_message, read_call, read_native
+from resilisim.envs.protocol.message_reader import read_call, read_native
+from resilisim.envs.protocol.native_messages import call_text, native_call, native_text, openai_message
 from resilisim.envs.session import current_session
 from resilisim.errors import InvalidInputError
 from resilisim.evaluation import EpisodeRecord

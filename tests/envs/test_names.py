@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from resilisim import EnvironmentSettings, benchmark_tasks, default_library, evaluate
-from resilisim.envs.protocol import read_native, read_text, tool_functions
+from resilisim.envs.protocol.message_reader import read_native, read_text
+from resilisim.envs.protocol.native_tools import tool_functions
 from resilisim.tasks import Task
 from resilisim.tool_library import Tool, ToolLibrary
 from resilisim.tool_library.renaming import renamed_library

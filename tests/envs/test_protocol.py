@@ -10,13 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from resilisim.chat.call_forms import FORMS, find_form
-from resilisim.envs.protocol import (
+from resilisim.envs.protocol.completion_signal import signals_completion
+from resilisim.envs.protocol.message_reader import read_native, read_text
+from resilisim.envs.protocol.native_tools import (
     NATIVE_FUNCTIONS,
     WAIT_FUNCTION,
     native_tools,
-    read_native,
-    read_text,
-    signals_completion,
     tool_functions,
 )
 from resilisim.tool_library import default_library

@@ -14,7 +14,8 @@ from resilisim.chat.call_forms import FORMS, FoundCalls, find_calls
 from resilisim.chat.completions import UnreadableAnswerError, read_reply
 from resilisim.chat.json_answers import split_thoughts
 from resilisim.chat.types import LONGEST_REPLY, MOST_TOKENS, ChatMessage, ChatRequest
-from resilisim.envs.protocol import call_ids, decode_native, read_native, read_text
+from resilisim.envs.protocol.message_reader import read_native, read_text
+from resilisim.envs.protocol.native_messages import call_ids, decode_native
 from resilisim.policies.llm.agents.code_act import Block, read_proposal
 from resilisim.policies.llm.agents.react import FINISH_TOOL, kept_calls
 from resilisim.policies.llm.agents.rp_react_moves import read_move

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from resilisim.envs.protocol import read_native, read_text, tool_functions
+from resilisim.envs.protocol.message_reader import read_native, read_text
+from resilisim.envs.protocol.native_tools import tool_functions
 from resilisim.errors import InvalidInputError
 from resilisim.policies.base import call_message
 from resilisim.tool_library import Tool, ToolLibrary

@@ -15,7 +15,8 @@ from xml.sax.saxutils import escape
 
 import pytest
 
-from resilisim.envs.protocol import read_text, signals_completion
+from resilisim.envs.protocol.completion_signal import signals_completion
+from resilisim.envs.protocol.message_reader import read_text
 from resilisim.errors import InvalidInputError
 from resilisim.policies.base import FINISH_TEXT, OUT_OF_TURNS, WAIT_TEXT
 from resilisim.policies.base import call_message as call

@@ -16,7 +16,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Literal, cast
 
 from resilisim.envs.feedback import output_in
-from resilisim.envs.protocol import NATIVE_FUNCTIONS, WAIT_FUNCTION, decode_native, read_native, read_text
+from resilisim.envs.protocol.message_reader import read_native, read_text
+from resilisim.envs.protocol.native_messages import decode_native
+from resilisim.envs.protocol.native_tools import NATIVE_FUNCTIONS, WAIT_FUNCTION
 from resilisim.errors import InvalidInputError
 from resilisim.evaluation.episode.attribution import IDENTITY_TOLERANCE, Attribution
 from resilisim.evaluation.episode.record import CEILING_FIELDS, EpisodeRecord, StepRecord, differences, weight_of

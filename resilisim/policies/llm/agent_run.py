@@ -14,7 +14,7 @@ from resilisim.chat.models import RoleModels
 from resilisim.chat.prices import PriceTable
 from resilisim.chat.types import fitted
 from resilisim.chat.under_way import REQUESTS_UNDER_WAY
-from resilisim.envs.protocol import AssistantMessage
+from resilisim.envs.protocol.native_messages import AssistantMessage
 from resilisim.envs.reply import Reply
 from resilisim.envs.session import EpisodeEnded
 from resilisim.errors import InvalidInputError

@@ -10,7 +10,8 @@ from typing import Any
 from resilisim.chat.json_answers import NotALiteral
 from resilisim.chat.unwrapping import arguments_object
 from resilisim.envs.conversation import MAX_MESSAGE_LENGTH
-from resilisim.envs.protocol import WAIT_FUNCTION, AssistantMessage, native_call, native_tools
+from resilisim.envs.protocol.native_messages import AssistantMessage, native_call
+from resilisim.envs.protocol.native_tools import WAIT_FUNCTION, native_tools
 from resilisim.envs.reply import CallResult, Reply
 from resilisim.errors import nearest_name
 from resilisim.policies.base import WAIT_TEXT, call_message, info_message, search_message

@@ -15,7 +15,9 @@ from resilisim.chat.models import RoleModels
 from resilisim.chat.prices import PriceTable
 from resilisim.chat.request_options import read_request_options
 from resilisim.chat.types import ToolCall
-from resilisim.envs.protocol import AssistantMessage, finish_message, native_tools, openai_message
+from resilisim.envs.protocol.completion_signal import finish_message
+from resilisim.envs.protocol.native_messages import AssistantMessage, openai_message
+from resilisim.envs.protocol.native_tools import native_tools
 from resilisim.envs.reply import Info, Reply, public_info
 from resilisim.envs.session import EpisodeEnded, Session
 from resilisim.errors import InvalidInputError, fault_of

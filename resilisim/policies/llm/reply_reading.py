@@ -25,7 +25,7 @@ from resilisim.chat.json_answers import (
     without_thoughts,
 )
 from resilisim.chat.unwrapping import WrittenCall, arguments_object, by_position, calls_of_value, spellings
-from resilisim.envs.protocol import has_finish_mark
+from resilisim.envs.protocol.completion_signal import has_finish_mark
 from resilisim.policies.llm.tools import ToolSpec
 from resilisim.provenance import without_surrogates
 

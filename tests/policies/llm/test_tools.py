@@ -16,7 +16,9 @@ from hypothesis import strategies as st
 
 from resilisim.chat import ToolCall
 from resilisim.envs.conversation import MAX_MESSAGE_LENGTH, ConversationEnv
-from resilisim.envs.protocol import finish_message, openai_message, read_call, read_native, read_text
+from resilisim.envs.protocol.completion_signal import finish_message
+from resilisim.envs.protocol.message_reader import read_call, read_native, read_text
+from resilisim.envs.protocol.native_messages import openai_message
 from resilisim.envs.reply import CallResult, Progress, Reply, public_info
 from resilisim.evaluation.episode.texts import observation_text
 from resilisim.policies.llm.conversation_toolbox import CONVERSATION_TOOLS, ConversationToolbox

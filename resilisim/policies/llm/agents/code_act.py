@@ -12,7 +12,7 @@ from annotated_types import Ge
 
 from resilisim.chat import ChatMessage
 from resilisim.chat.json_answers import LONGEST_READ
-from resilisim.envs.protocol import has_finish_mark
+from resilisim.envs.protocol.completion_signal import has_finish_mark
 from resilisim.options import option
 from resilisim.policies.llm.agent_options import AgentOptions
 from resilisim.policies.llm.agent_run import AgentRun

@@ -9,7 +9,8 @@ from typing import Annotated, Any, Final
 from annotated_types import Ge
 
 from resilisim.chat import ChatMessage, ChatReply
-from resilisim.envs.protocol import has_tag, signals_completion, through_first_call
+from resilisim.envs.protocol.completion_signal import signals_completion
+from resilisim.envs.protocol.message_reader import has_tag, through_first_call
 from resilisim.envs.reply import Reply
 from resilisim.envs.session import EpisodeEnded
 from resilisim.policies.llm.agent_options import LENGTHS, AgentOptions, length

@@ -5,55 +5,32 @@ Both lead to the same `Message`, so both give the same episodes.
 
 from __future__ import annotations
 
-import itertools
 import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 from resilisim.chat import ToolCall
 from resilisim.chat.call_forms import FoundCalls, StrangeCall, find_calls, has_call_mark
 from resilisim.chat.json_answers import NotALiteral, split_thoughts
 from resilisim.chat.unwrapping import WrittenCall, named_call, spellings, text_of_parts, unwrapped
-from resilisim.errors import nearest_name, one_line
-from resilisim.inputs import finite_number
+from resilisim.envs.protocol.completion_signal import signals_completion
+from resilisim.envs.protocol.native_messages import JSON_DECODER, native_calls
+from resilisim.envs.protocol.native_tools import FUNCTION_PROPERTIES, NATIVE_FUNCTIONS, NATIVE_NEEDS, WAIT_FUNCTION
+from resilisim.errors import nearest_name
 from resilisim.simulator.messages import Message, MessageKind
-from resilisim.tool_library import Tool, ToolLibrary
+from resilisim.tool_library import ToolLibrary
 from resilisim.tool_library.parameters import ParameterMode, accepts, check_parameters, parameter_schema
 
-# A message to the environment: a text, one native call, or an OpenAI-style assistant message with native calls.
-AssistantMessage: TypeAlias = str | ToolCall | Mapping[str, Any]
-
 _OPEN_TAG = re.compile(r"<(tool_search|tool_info|tool_call)>", re.IGNORECASE)
-_FINISH_MARK = re.compile(
-    r"<finish\s*/>|<finish>\s*</finish>"
-    r"|\A[ \t>*#_`-]{0,20}action[ \t*_]{0,20}:[ \t*_`]{0,20}finish\b[ \t*_`]{0,20}(?=[({]|\Z)",
-    re.IGNORECASE,
-)
 _WAIT_MARK = re.compile(r"<wait\s*/>|<wait>\s*</wait>", re.IGNORECASE)
 # Where an answer is asked for, it stands between the tags; one that is never closed goes to the end.
 _ANSWER = re.compile(r"<finish>(.*?)(?:</finish>|\Z)", re.DOTALL | re.IGNORECASE)
-_ACTION_LABEL = re.compile(r"[ \t>*#_`-]{0,20}action[ \t*_]{0,20}:", re.IGNORECASE)
-_FINISH_PHRASE = re.compile(
-    r"finished executing|\btask( is| has been)? (complete|completed|done|finished)\b", re.IGNORECASE
-)
-_SENTENCE_END = re.compile(r"[.!?;\n]|\b(?:but|however|although|though)\b", re.IGNORECASE)
-_NEGATION = re.compile(r"\b(?:not|never|cannot|neither|nor|without|unable|hardly|yet to)\b|n['’]t\b", re.IGNORECASE)
-# A sentence that says when the task will be complete, or that this will be told, says nothing about now.
-_ANNOUNCEMENT = re.compile(
-    r"\b(?:when(?:ever)?|once|if|until|unless|as soon as|whether|will|shall|going to|"
-    r"to (?:check|confirm|ensure|make sure|see|verify))\b|['’]ll\b",
-    re.IGNORECASE,
-)
-_CONDITION = re.compile(r"\b(?:when(?:ever)?|once|if|until|unless|as soon as|before|after)\b", re.IGNORECASE)
-_NEW_CLAUSE = re.compile(r"[,:]\s*(?:and|so|now|therefore|thus|hence)\b|\bnow\b", re.IGNORECASE)
-_CONDITION_BEHIND = re.compile(r"\W{0,3}(?:only\s)?(?:when|once|if|until|unless|as soon as|after)\b", re.IGNORECASE)
 _CALL = re.compile(r"[\s*`\"']*([^\s{(:*`\"']+)[*`\"']*:?[*`\"']*\s*(.*)\Z", re.DOTALL)
 _FENCE = re.compile(r"```[\w+-]{0,20}[^\S\n]*\n?(.*?)(?:```|\Z)", re.DOTALL)
 _NAME_FIRST = re.compile(r"(?![{\[<`])(?!.*<arg_key>)", re.DOTALL)  # what stands in a tag of this protocol's own
 _EXCERPT_LENGTH = 200
-CUT_MARK = "\n[cut: too long]"  # ends a text that had to be cut
 
 
 def read_text(
@@ -209,7 +186,7 @@ class _Reader:
 
     def _properties(self, call: WrittenCall) -> Mapping[str, Any]:
         """Return the schemas of what a call may be given; parameters of a tool may stand beside its name."""
-        own = _FUNCTION_PROPERTIES.get(call.name, {}) if self.is_function(call.name) else {}
+        own = FUNCTION_PROPERTIES.get(call.name, {}) if self.is_function(call.name) else {}
         named = call.arguments.get("name") if isinstance(call.arguments, Mapping) else None
         name = self.library.resolve(str(named).strip() if call.name == "tool_call" else call.name)
         return own if name is None else {**parameter_schema(self.library[name], strict=False)["properties"], **own}
@@ -247,7 +224,7 @@ class _Reader:
         if near != name:
             hint = f"did you mean {near!r}?" if near else "expected one of " + ", ".join(self.offered)
             return self.error(f"unknown function {name[:_EXCERPT_LENGTH]!r}: {hint}")
-        return self.error(f"function {name!r} needs its {_NATIVE_NEEDS[name]!r} as a string")
+        return self.error(f"function {name!r} needs its {NATIVE_NEEDS[name]!r} as a string")
 
     def call(self, name: str, raw: object) -> Message:
         canonical = self.library.resolve(name)
@@ -322,45 +299,6 @@ def _unfenced(text: str) -> str:
     return (text if fence is None else fence.group(1)).strip().strip("`").strip()
 
 
-def signals_completion(text: str) -> bool:
-    """Return whether a message without tags says that the task is complete, neither denied nor only announced."""
-    for sentence in _SENTENCE_END.split(text):
-        phrase = _FINISH_PHRASE.search(sentence)
-        if phrase is not None and not _NEGATION.search(sentence) and not _is_announced(sentence, phrase):
-            return True
-    return has_finish_mark(text)
-
-
-def has_finish_mark(text: str) -> bool:
-    """Return whether a message says `<finish/>`, or `Action: finish` as its first action, and means it now."""
-    follows_action = False
-    for sentence in _SENTENCE_END.split(text):
-        mark = _FINISH_MARK.search(sentence)
-        label = _ACTION_LABEL.match(sentence)
-        if label is not None and follows_action:
-            continue
-        follows_action = follows_action or label is not None
-        if mark is not None and not _NEGATION.search(sentence, 0, mark.start()):
-            conditions = _CONDITION.search(sentence, 0, mark.start()) or _CONDITION_BEHIND.match(sentence, mark.end())
-            if conditions is None:
-                return True
-    return False
-
-
-def _is_announced(sentence: str, phrase: re.Match[str]) -> bool:
-    """Return whether words such as "when" or "will" stand before a phrase in its clause, or a condition behind it."""
-    begin = 0
-    for clause in _NEW_CLAUSE.finditer(sentence, 0, phrase.start()):
-        begin = clause.end()
-    since_comma = max(begin, sentence.rfind(",", 0, phrase.start()) + 1)  # "After all that, the task is complete"
-    matches = (
-        _ANNOUNCEMENT.search(sentence, begin, phrase.start()),
-        _CONDITION.search(sentence, since_comma, phrase.start()),
-        _CONDITION_BEHIND.match(sentence, phrase.end()),
-    )
-    return any(match is not None for match in matches)
-
-
 def read_native(
     message: Mapping[str, Any],
     library: ToolLibrary,
@@ -408,127 +346,12 @@ def _named(reader: _Reader, name: str, raw: object) -> Message:
     return reader.call(name, raw) if is_tool else reader.function(name, raw)
 
 
-def native_calls(message: Mapping[str, Any]) -> list[Any]:
-    """Return the calls of an assistant message: a list, a single one, or the one in the older field."""
-    calls = message.get("tool_calls")
-    if isinstance(calls, list) and calls:
-        return calls
-    single = calls if isinstance(calls, Mapping) and calls else message.get("function_call")
-    return [single] if isinstance(single, Mapping) and single else []
-
-
 def _answer_in(arguments: Mapping[str, Any]) -> str | None:
     """Return the answer that finish was called with, values that are no text as JSON."""
     answer = arguments.get("answer")
     if answer is None or isinstance(answer, str):
         return answer
     return json.dumps(answer, ensure_ascii=False)
-
-
-def native_text(message: Mapping[str, Any]) -> str:
-    """Return an assistant message as JSON text; one that JSON has no form for becomes one that cannot be read."""
-    try:
-        return _ENCODER.encode(message)
-    except (TypeError, ValueError, RecursionError) as error:
-        reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
-        return json.dumps({"content": None, "tool_calls": [f"a message that is no JSON ({reason:.{_EXCERPT_LENGTH}})"]})
-
-
-def native_call(name: str, arguments: Mapping[str, Any] | str) -> ToolCall:
-    """Return a call of a function of the environment, without arguments that are the empty object.
-
-    Arguments that JSON has no form for become some that the environment refuses.
-    """
-    if not isinstance(arguments, str):
-        try:
-            arguments = _CALL_ENCODER.encode({key: value for key, value in arguments.items() if value != {}})
-        except Exception as error:  # whatever the agent's own objects raise when they are written down
-            arguments = f"no JSON: {one_line(error)}"
-    return ToolCall("call_1", _with_whole_characters(str(name)), _with_whole_characters(arguments))
-
-
-def _with_whole_characters(text: str) -> str:
-    """Return a text as JSON reads it back: two surrogates that belong together are one character."""
-    return text if text.isascii() else text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
-
-
-def call_text(call: ToolCall) -> str:
-    """Return the text of a message that makes one call, as `native_text` has it, which is quicker put together."""
-    encode = _ENCODER.encode
-    return _CALL_MESSAGE.format(encode(call.id), encode(call.name), encode(call.arguments))
-
-
-def openai_message(call: ToolCall) -> dict[str, Any]:
-    """Return the assistant message that makes one call and says nothing else."""
-    return {"role": "assistant", "content": None, "tool_calls": [call.to_openai()]}
-
-
-def finish_message(native: bool, answer: str | None = None) -> str | ToolCall:
-    """Return the message that signals completion, with an answer where one is asked for."""
-    if native:
-        return native_call("finish", {} if answer is None else {"answer": answer})
-    return "<finish/>" if answer is None else f"<finish>{answer}</finish>"
-
-
-def _plain_mapping(value: object) -> dict[Any, Any]:
-    if isinstance(value, Mapping):
-        return dict(value)
-    raise TypeError(f"it holds a {type(value).__name__}")
-
-
-# Made once: `json.dumps` and `json.loads` with an option make one for every call.
-_ENCODER = json.JSONEncoder(allow_nan=False, default=_plain_mapping)
-_CALL_ENCODER = json.JSONEncoder(ensure_ascii=False, default=str)
-_CALL_MESSAGE = (
-    '{{"role": "assistant", "content": null, "tool_calls": [{{"id": {}, "type": "function", '
-    '"function": {{"name": {}, "arguments": {}}}}}]}}'
-)
-
-
-def decode_native(action: str) -> Mapping[str, Any]:
-    """Return an assistant message from its JSON text; a text that is none is an answer without calls."""
-    try:
-        message = _DECODER.decode(action)
-    except (ValueError, RecursionError):
-        return {"content": action}
-    return message if isinstance(message, dict) else {"content": action}
-
-
-def call_ids(message: Mapping[str, Any]) -> list[str]:
-    """Return the id of each call of an assistant message; empty for what is no call or has no id."""
-    ids = [call.get("id") if isinstance(call, Mapping) else None for call in native_calls(message)]
-    return [str(call_id) if isinstance(call_id, str | int) else "" for call_id in ids]
-
-
-def presentable(text: str, longest: int) -> str:
-    """Return an observation that lies in the observation space and can be sent anywhere as UTF-8."""
-    if len(text) > longest:
-        text = text[: longest - len(CUT_MARK)] + CUT_MARK
-    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
-
-
-def native_answers(text: str, ids: list[str], max_length: int) -> tuple[list[dict[str, str]], str]:
-    """Return the messages that answer the calls, the first of which is the answer, and the JSON list of them.
-
-    If that is too long, the last calls are left without an answer, then the text is cut, and says so.
-    """
-    answers, encoded = _answers(text, ids)
-    if len(encoded) <= max_length:
-        return answers, encoded
-    lengths = itertools.accumulate(len(_answers("ignored", [call_id])[1]) for call_id in ids)
-    kept = [call_id for call_id, length in zip(ids, lengths, strict=True) if length <= max_length // 2]
-    # A character less in the text is at least one less in its JSON.
-    excess = len(_answers(text + CUT_MARK, kept)[1]) - max_length
-    return _answers(text[: len(text) - max(excess, 0)] + CUT_MARK, kept)
-
-
-def _answers(text: str, ids: list[str]) -> tuple[list[dict[str, str]], str]:
-    if not ids:
-        replies = [{"role": "user", "content": text}]
-    else:
-        replies = [{"role": "tool", "tool_call_id": ids[0], "content": text}]
-        replies += [{"role": "tool", "tool_call_id": call_id, "content": "ignored"} for call_id in ids[1:]]
-    return replies, _ANSWER_ENCODER.encode(replies)
 
 
 def _split_thoughts(text: str) -> tuple[str, str]:
@@ -540,7 +363,7 @@ def _split_thoughts(text: str) -> tuple[str, str]:
 def _read_object(raw: object) -> tuple[dict[str, Any], str | None]:
     """Return the JSON object that was given (none at all is the empty object), or what is wrong with it."""
     try:
-        value = unwrapped(raw, _DECODER.decode)
+        value = unwrapped(raw, JSON_DECODER.decode)
     except json.JSONDecodeError as error:
         return {}, f"the parameters are not valid JSON ({error.msg}): {str(raw)[:_EXCERPT_LENGTH]!r}"
     except (ValueError, RecursionError) as error:
@@ -552,90 +375,3 @@ def _read_object(raw: object) -> tuple[dict[str, Any], str | None]:
             f"the parameters are a JSON {type(value).__name__}, expected an object: {str(raw)[:_EXCERPT_LENGTH]!r}",
         )
     return value, None
-
-
-_DECODER = json.JSONDecoder(parse_float=finite_number, parse_constant=finite_number)
-_ANSWER_ENCODER = json.JSONEncoder(ensure_ascii=False)
-
-
-_NATIVE_NEEDS = {"tool_search": "query", "tool_info": "name", "tool_call": "name"}
-NATIVE_FUNCTIONS = (*_NATIVE_NEEDS, "finish")
-_FUNCTION_PROPERTIES: Mapping[str, Mapping[str, Any]] = {
-    **{name: {need: {"type": "string"}} for name, need in _NATIVE_NEEDS.items()},
-    "tool_call": {"name": {"type": "string"}, "parameters": {"type": "object"}},
-    "finish": {"answer": {"type": "string"}},
-}
-WAIT_FUNCTION = "wait"  # understood where the law has a part in which waiting can help
-
-
-def tool_functions(
-    library: ToolLibrary, mode: ParameterMode, answers: bool = False, offers_wait: bool = False
-) -> list[dict[str, Any]]:
-    """Return each tool of a library as a function of its own, and finish, as OpenAI-compatible endpoints expect them.
-
-    Parameters are only required where calls without them are refused: who checks calls by the schema first would refuse
-    what the environment takes.
-
-    A tool whose name cannot be that of a function has another one (`ToolLibrary.function_name`), and its description
-    says so.
-    """
-    functions = [
-        {
-            "type": "function",
-            "function": {
-                "name": library.function_name(tool.name),
-                "description": _described(tool, library),
-                "parameters": parameter_schema(tool, strict=mode == "strict"),
-            },
-        }
-        for tool in library
-    ]
-    own = ("finish", WAIT_FUNCTION)
-    return [
-        *functions,
-        *(function for function in native_tools(answers, offers_wait) if function["function"]["name"] in own),
-    ]
-
-
-def _described(tool: Tool, library: ToolLibrary) -> str:
-    depends = f" Depends on {', '.join(tool.dependencies)}." if tool.dependencies else ""
-    named = "" if library.function_name(tool.name) == tool.name else f" This is the tool {tool.name!r}."
-    return f"{tool.description}{depends}{named}"
-
-
-_FINAL_ANSWER = {"type": "string", "description": "The answer alone, in as few words as it takes."}
-
-
-def native_tools(answers: bool = False, offers_wait: bool = False) -> list[dict[str, Any]]:
-    """Return the functions of the native protocol as OpenAI-compatible endpoints expect them, with JSON Schemas.
-
-    With `answers` finish takes one; `wait` is there only if it is offered.
-    """
-    waiting = [_function(WAIT_FUNCTION, "Let a turn pass without doing anything.", {})] if offers_wait else []
-    text = {"type": "string"}
-    return [
-        _function("tool_search", "Find tools for a need; lists five with their relevance.", {"query": text}),
-        _function("tool_info", "Show one tool: parameters, returns, possible errors, dependencies.", {"name": text}),
-        _function(
-            "tool_call",
-            "Execute a tool by its name, with its parameters as an object.",
-            {"name": text, "parameters": {"type": "object"}},
-            optional=("parameters",),
-        ),
-        *waiting,
-        _function("finish", "Report that the task is complete, with the answer.", {"answer": _FINAL_ANSWER})
-        if answers
-        else _function("finish", "Report that the task is complete.", {}),
-    ]
-
-
-def _function(
-    name: str, description: str, properties: dict[str, Any], optional: tuple[str, ...] = ()
-) -> dict[str, Any]:
-    schema = {
-        "type": "object",
-        "properties": properties,
-        "required": [key for key in properties if key not in optional],
-        "additionalProperties": False,
-    }
-    return {"type": "function", "function": {"name": name, "description": description, "parameters": schema}}

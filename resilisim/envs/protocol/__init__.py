@@ -1,0 +1,1 @@
+"""The two protocols, text and native tool calls: how messages are written, read and answered (SPEC section 4)."""
