@@ -122,11 +122,13 @@ class Play:
         number: How many branches were played before it.
         unplayed: What was known of the branch.
         branch: Where its draws come from.
+        is_drawn: Whether it is drawn from what is left, to estimate that.
     """
 
     number: int
     unplayed: Unplayed
     branch: Branch
+    is_drawn: bool
 
     @property
     def sent(self) -> tuple[str | None, ...]:
@@ -153,7 +155,7 @@ class Exploring:
         seed: int,
         limits: ExplorationLimits,
     ) -> None:
-        self._policy, self._task, self._prompt, self._limits = policy, task, prompt, limits
+        self._policy, self.task, self._prompt, self._limits = policy, task, prompt, limits
         self._frontier, self._played, self._drawn = Frontier(), Played(), Played()
         self._to_draw: Iterator[Unplayed] | None = None
         self._share = 0.0  # weight of each that is drawn
@@ -186,7 +188,7 @@ class Exploring:
             if drawn is None:
                 return None
             unplayed, branch = drawn, Branch(drawn.results, self._by_weight)
-        self._play = Play(len(self._played), unplayed, branch)
+        self._play = Play(len(self._played), unplayed, branch, self._to_draw is not None)
         return self._play
 
     def enter(self, record: EpisodeRecord) -> bool:
@@ -238,7 +240,7 @@ class Exploring:
         labels = dict.fromkeys((*self._played.losses, *rest.losses, *self._drawn.losses))
         return ExploredRow(
             policy=self._policy,
-            task=self._task,
+            task=self.task,
             prompt=self._prompt,
             low=rate.low,
             high=rate.high,
@@ -253,7 +255,7 @@ class Exploring:
 
     @property
     def _what(self) -> str:
-        return f"{self._policy} on {self._task} under {self._prompt}"
+        return f"{self._policy} on {self.task} under {self._prompt}"
 
     def _is_to_be_played(self) -> bool:
         """Return whether the likeliest branch is to be played, rather than nothing, or one that is drawn."""

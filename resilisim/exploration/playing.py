@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -9,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, TypeAlias, TypeGuard, cast
 
+from resilisim.at_work import AT_WORK
 from resilisim.errors import InvalidInputError
 from resilisim.evaluation.episode.play import on_branch
 from resilisim.evaluation.episode.record import EpisodeRecord, FailureRecord, is_failure
@@ -101,7 +103,8 @@ class BranchPlayer:
         exploring = self._exploring(episode)
         while (play := exploring.next()) is not None:
             planned = _planned(episode, play)
-            outcome = player.play(planned)
+            with self._phase(play, exploring):
+                outcome = player.play(planned)
             if is_failure(outcome) or exploring.enter(cast("EpisodeRecord", outcome)):
                 yield self._shared(outcome, planned)
             if is_failure(outcome):
@@ -118,12 +121,20 @@ class BranchPlayer:
         exploring = self._exploring(episode)
         while (play := exploring.next()) is not None:
             planned = _planned(episode, play)
-            outcome = await player.play_in_slot(slot, planned)
+            with self._phase(play, exploring):
+                outcome = await player.play_in_slot(slot, planned)
             if is_failure(outcome) or exploring.enter(cast("EpisodeRecord", outcome)):
                 yield self._shared(outcome, planned)
             if is_failure(outcome):
                 return
         yield row_line(episode.index, exploring.row())
+
+    def _phase(self, play: Play, exploring: Exploring) -> contextlib.AbstractContextManager[None]:
+        """Return the phase of a play that is drawn, which nothing else tells of: it leaves no record."""
+        if not play.is_drawn:
+            return contextlib.nullcontext()
+        number = f"play {exploring.num_played + 1:,} of {self._limits.plays:,}"
+        return AT_WORK.on(f"{number} estimates the rest of {exploring.task}", in_general=True)
 
     def _by_states(self, player: EpisodePlayer, episode: PlannedEpisode) -> ExploredRow | None:
         """Return the row of a policy that can be followed from state to state, if no records are wanted."""

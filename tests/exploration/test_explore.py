@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from resilisim import explore
+from resilisim.at_work import AT_WORK
 from resilisim.envs import ConversationEnv, EnvironmentSettings
 from resilisim.envs.session import Session
 from resilisim.errors import InvalidInputError
@@ -79,6 +80,19 @@ def test_the_bracket_holds_the_truth_and_closes_on_it(name: str) -> None:
         assert brackets == sorted(brackets, reverse=True)
         assert row.is_exact
         assert row.estimate == pytest.approx(truth, abs=1e-12)
+
+
+def test_plays_that_leave_no_record_are_told_of(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    heard: list[str] = []
+    monkeypatch.setattr(AT_WORK, "hear", heard.append)
+    found = explore("plan-follower", [SHORT], "optimal", plays=60, out=tmp_path)
+    (row,) = found.rows
+    records = len(list(found.records()))
+    assert row.drawn == 60 - records > 1
+    told = [phase for phase in heard if "estimates" in phase]
+    assert told == [
+        f"play {number} of 60 estimates the rest of {SHORT.instance_id}" for number in range(records + 1, 61)
+    ]
 
 
 def test_an_agent_of_ones_own_is_explored_and_stops_where_it_is_told() -> None:
