@@ -267,12 +267,12 @@ def _value_of(error: Exception, arguments: Sequence[str]) -> str | None:
 
 
 def _unknown_command(message: str, name: str, arguments: Sequence[str]) -> str:
-    """Return where a command that has moved is now, or the nearest of all groups if the parser knows none."""
+    """Return where a command is that has moved or stands elsewhere, or the nearest; of all groups if here is none."""
     for words in (" ".join(arguments[:2]), " ".join(arguments[:1])):
         if words in MOVED:
             return f"`resilisim {words}` is now `resilisim {MOVED[words]}`"
-    meant = re.search(r"Did you mean '([^']+)'", message)
     places = {**{place: place for place in COMMANDS}, **{place: f"runs {place}" for place in RUNS}}
+    meant = None if name in places else re.search(r"Did you mean '([^']+)'", message)
     near = meant[1] if meant else places.get(nearest_name(name, places) or "")
     hint = "" if near is None else f": did you mean {near!r}?" if meant else f": did you mean `resilisim {near}`?"
     return f"unknown command {name!r}{hint}"

@@ -97,6 +97,8 @@ def test_no_text_names_an_old_spelling():
 def test_a_command_that_never_was_is_none_that_has_moved(command):
     assert command("compar").refusal() == "resilisim: unknown command 'compar': did you mean `resilisim runs compare`?"
     assert command("runs", "compar").refusal() == "resilisim: unknown command 'compar': did you mean 'compare'?"
+    # Near a name of the group, but exactly that of a command elsewhere.
+    assert command("runs", "report").refusal() == "resilisim: unknown command 'report': did you mean `resilisim report`?"
     assert command("frobnicate").refusal() == "resilisim: unknown command 'frobnicate'"
 
 
