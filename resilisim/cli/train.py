@@ -19,7 +19,7 @@ from resilisim.cli import options, output
 from resilisim.cli.output import CommandLine
 from resilisim.envs.settings import BENCHMARK_LAW
 from resilisim.errors import InvalidInputError, MissingExtraError, install_line, unknown_name
-from resilisim.evaluation.run.progress import LINE_SECONDS, Progressing
+from resilisim.evaluation.run.progress import LINE_SECONDS, Progressing, duration
 from resilisim.evaluation.trained import ANY_PART, EPISODES_OF_A_TASK, PLAIN, measure_generality, measure_policy
 from resilisim.options import option
 from resilisim.reporting.learning import CURVE_FILE, write_learning_curve
@@ -345,8 +345,7 @@ def progress_line(progress: TrainingProgress) -> str:
             f"share of the optimum on validation tasks {progress.latest.share:.3f} (best {progress.best.share:.3f})"
         )
     if progress.seconds_left is not None:
-        minutes, seconds = divmod(round(progress.seconds_left), 60)
-        parts.append(f"{minutes}:{seconds:02d} left")
+        parts.append(f"{duration(progress.seconds_left)} left")
     return ", ".join(parts)
 
 
@@ -449,5 +448,5 @@ def finetuning_line(standing: Standing | int) -> str:
         parts.append(f"share of V* on validation tasks {standing.share:.3f}")
     if standing.step:
         left = standing.seconds / standing.step * (standing.num_steps - standing.step)
-        parts.append(f"{left / 60.0:,.0f} minutes left")
+        parts.append(f"{duration(left)} left")
     return ", ".join(parts)

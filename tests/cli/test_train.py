@@ -174,10 +174,10 @@ def test_a_line_of_progress():
     progress = TrainingProgress(1_234_567, 2.0, 45_000.4, 0.61, evaluation, evaluation, 192.0)
     assert progress_line(progress) == (
         "1,234,567 steps, 45,000 steps/s, success in training 0.610, "
-        "share of the optimum on validation tasks 0.500 (best 0.500), 3:12 left"
+        "share of the optimum on validation tasks 0.500 (best 0.500), 3 min 12 s left"
     )
     assert progress_line(TrainingProgress(0, 0.0, 0.0, None, None, None, None)) == "0 steps"
     imitating = TrainingProgress(0, 1.0, 0.0, None, None, None, 60.0, 480, 0.915)
     assert progress_line(imitating) == (
-        "480 updates of imitating the optimum, like the optimum in 92% of the states, 1:00 left"
+        "480 updates of imitating the optimum, like the optimum in 92% of the states, 1 min 00 s left"
     )

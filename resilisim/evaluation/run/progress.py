@@ -136,7 +136,7 @@ class Progressing:
         if measured < RATE_SECONDS or done < (RATE_ITEMS if measured < SLOW_SECONDS else 1):
             return ""
         rate = done / measured
-        left = "" if self._total is None else f", {_duration((self._total - self._finished) / rate)} left"
+        left = "" if self._total is None else f", {duration((self._total - self._finished) / rate)} left"
         return f"{rate:,.1f}/s{left}"
 
     def _line(self) -> str:
@@ -176,7 +176,8 @@ def tell_of_compiling() -> None:
     register("numba:compile", _Compiling())
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """Return a time as people say it: "12 s", "3 min 12 s", "2 h 05 min"."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
