@@ -98,7 +98,9 @@ def test_a_command_that_never_was_is_none_that_has_moved(command):
     assert command("compar").refusal() == "resilisim: unknown command 'compar': did you mean `resilisim runs compare`?"
     assert command("runs", "compar").refusal() == "resilisim: unknown command 'compar': did you mean 'compare'?"
     # Near a name of the group, but exactly that of a command elsewhere.
-    assert command("runs", "report").refusal() == "resilisim: unknown command 'report': did you mean `resilisim report`?"
+    assert (
+        command("runs", "report").refusal() == "resilisim: unknown command 'report': did you mean `resilisim report`?"
+    )
     assert command("frobnicate").refusal() == "resilisim: unknown command 'frobnicate'"
 
 
