@@ -23,6 +23,7 @@ from resilisim.evaluation.run.progress import Progressing
 from resilisim.tables.table import Table
 from resilisim.tasks.benchmark import BENCHMARK_VERSION
 from resilisim.tasks.composition import check_figure_path, library_statistics, task_statistics, write_task_figure
+from resilisim.tasks.enhancement.design import DesignMode
 from resilisim.tasks.enhancement.enhancer import (
     EnhancedTasksFile,
     EnhancementOptions,
@@ -32,7 +33,8 @@ from resilisim.tasks.enhancement.enhancer import (
     forecast_calls,
     num_finished,
 )
-from resilisim.tasks.enhancement.rewrite_and_design import DesignMode, RewriteMode, templates_hash
+from resilisim.tasks.enhancement.questions import templates_hash
+from resilisim.tasks.enhancement.rewrite import RewriteMode
 from resilisim.tasks.generation import generate_tasks, write_tasks
 from resilisim.tasks.sources import read_tasks
 from resilisim.tasks.split import SPLITS, split_of

@@ -10,7 +10,7 @@ from collections import Counter
 import pytest
 
 from resilisim.tasks.benchmark import benchmark_tasks
-from resilisim.tasks.enhancement.rewrite_and_design import RewriteMode
+from resilisim.tasks.enhancement.rewrite import RewriteMode
 from resilisim.tasks.sources import read_tasks_file
 from resilisim.tool_library.library import default_library
 from resilisim.tool_library.retrieval import default_retriever

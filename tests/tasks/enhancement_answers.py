@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from resilisim.chat import ChatReply, ChatRequest
-from resilisim.tasks.enhancement.rewrite_and_design import kept_values
+from resilisim.tasks.enhancement.rewrite import kept_values
 from resilisim.tasks.task import Task
 from resilisim.tasks.wording import GENERAL_ITEMS, vocabulary_clauses
 

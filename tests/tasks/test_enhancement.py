@@ -16,6 +16,7 @@ from resilisim.chat.scripted_models import ScriptedReply
 from resilisim.chat.types import estimated_prompt_tokens
 from resilisim.errors import InfrastructureError, InvalidInputError, StoreError
 from resilisim.tasks.benchmark import benchmark_tasks
+from resilisim.tasks.enhancement.design import BriefStep, DesignBrief, DesignMode, carried_operations
 from resilisim.tasks.enhancement.enhancer import (
     EnhancedTasksFile,
     EnhancementOptions,
@@ -27,16 +28,8 @@ from resilisim.tasks.enhancement.enhancer import (
     manifest_of,
     num_finished,
 )
-from resilisim.tasks.enhancement.rewrite_and_design import (
-    TASK_REFUSALS,
-    BriefStep,
-    DesignBrief,
-    DesignMode,
-    RewriteMode,
-    carried_operations,
-    identifying_values,
-    kept_values,
-)
+from resilisim.tasks.enhancement.questions import TASK_REFUSALS
+from resilisim.tasks.enhancement.rewrite import RewriteMode, identifying_values, kept_values
 from resilisim.tasks.sources import read_tasks_file
 from resilisim.tasks.task import Task, instance_id_of
 from resilisim.tasks.wording import solving_clauses

@@ -26,7 +26,7 @@ from resilisim.errors import InfrastructureError, InvalidInputError, ResiliSimEr
 from resilisim.options import check_options, option
 from resilisim.provenance import content_hash, encode_json, without_surrogates
 from resilisim.run_folder import Closing, JsonLinesWriter, claim, read_json_lines, run_manifest, write_manifest
-from resilisim.tasks.enhancement.rewrite_and_design import TASK_REFUSALS
+from resilisim.tasks.enhancement.questions import TASK_REFUSALS
 from resilisim.tasks.task import Task
 
 T = TypeVar("T")
