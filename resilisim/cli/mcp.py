@@ -32,8 +32,8 @@ from resilisim.cli.goal_options import (
     names_in,
 )
 from resilisim.cli.output import command_group, note
-from resilisim.envs.manners import ways_by_code
 from resilisim.envs.settings import GOAL_NAMES, RULE_NAMES, EnvironmentSettings
+from resilisim.envs.ways_of_failing import ways_by_code
 from resilisim.errors import InvalidInputError, count_of, import_extra
 from resilisim.injection.call import InjectedFailure
 from resilisim.injection.functions import inject

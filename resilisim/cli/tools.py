@@ -30,11 +30,10 @@ from resilisim.run_folder import write_file_atomically
 from resilisim.tables.table import Table
 from resilisim.tasks.enhancement.enhancer import EnhancementOptions, forecast_calls
 from resilisim.tool_library import ToolLibrary, load_library
-from resilisim.tool_library.definitions import proposals
 from resilisim.tool_library.differentiation import Differentiated, ToolWriter, differentiate_library
 from resilisim.tool_library.generator import generate_library, read_vocabulary
 from resilisim.tool_library.library import MOST_LIBRARY_BYTES
-from resilisim.tool_library.parameters import mcp_export
+from resilisim.tool_library.tool_formats import mcp_export, proposals
 
 EXPORT_FORMATS = ("json", "mcp")
 _DOCUMENTS: Final = "application/json, application/yaml, application/x-yaml, text/yaml, text/plain;q=0.9"

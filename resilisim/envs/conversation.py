@@ -12,7 +12,6 @@ import numpy as np
 
 from resilisim.chat import ToolCall
 from resilisim.envs import feedback
-from resilisim.envs.drawing import Pixels, Scene, ToolState, draw
 from resilisim.envs.protocol.message_reader import read_call, read_native, read_text
 from resilisim.envs.protocol.native_messages import (
     AssistantMessage,
@@ -24,6 +23,7 @@ from resilisim.envs.protocol.native_messages import (
     presentable,
 )
 from resilisim.envs.protocol.native_tools import native_tools, tool_functions
+from resilisim.envs.rendering import Pixels, Scene, ToolState, draw
 from resilisim.envs.settings import JUDGED_REWARDS, EnvironmentSettings, OptionsButPlanner
 from resilisim.envs.text_space import UnicodeText
 from resilisim.errors import InvalidInputError, check_integer, unknown_name
@@ -147,7 +147,7 @@ class ConversationEnv(gymnasium.Env[str, str]):
         library: Tool library; the default one if omitted.
         search: What answers searches: "semantic", "lexical", or a function, `search(query, k)`; as the settings say if
             omitted.
-        render_mode: `ansi` (the last observation), `rgb_array` (a picture, `drawing`) or None.
+        render_mode: `ansi` (the last observation), `rgb_array` (a picture, `rendering`) or None.
         **options: Options of `EnvironmentSettings`, in place of those of the settings.
     """
 

@@ -23,12 +23,12 @@ from typing import Any, Final, Literal, NamedTuple, Protocol, Self, TypeVar
 
 from resilisim.chat import ChatReply, TokenUsage, ToolCall
 from resilisim.envs.conversation import ConversationEnv
-from resilisim.envs.manners import ANSWERED, Manner
 from resilisim.envs.protocol.completion_signal import finish_message
 from resilisim.envs.protocol.native_messages import AssistantMessage, call_text, native_call, native_text
 from resilisim.envs.protocol.native_tools import WAIT_FUNCTION
 from resilisim.envs.reply import CallResult, Info, Reply, public_info
 from resilisim.envs.session_tools import SessionTool, as_tool, given_arguments
+from resilisim.envs.ways_of_failing import ANSWERED, Manner
 from resilisim.errors import (
     InfrastructureError,
     InvalidInputError,

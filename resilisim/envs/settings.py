@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict, Unpack, ca
 from annotated_types import Ge, Le
 
 from resilisim.bounds import Share, Turns
-from resilisim.envs.manners import ANSWERED, Manner, check_codes, manner_of, ways_by_code
+from resilisim.envs.ways_of_failing import ANSWERED, Manner, check_codes, manner_of, ways_by_code
 from resilisim.errors import MAX_TURNS, InvalidInputError, shown_value
 from resilisim.options import check_options, option, options_of, with_options
 from resilisim.seeding import EVALUATION_SALT

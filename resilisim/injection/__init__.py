@@ -5,6 +5,6 @@ from __future__ import annotations
 from resilisim.injection.call import InjectedFailure
 from resilisim.injection.functions import inject
 from resilisim.injection.law_fit import FittedLaw, fit_law
-from resilisim.injection.running import run_program
+from resilisim.injection.program_runs import run_program
 
 __all__ = ["FittedLaw", "InjectedFailure", "fit_law", "inject", "run_program"]

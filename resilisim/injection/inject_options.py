@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias, cast, get_args
 
 from resilisim.envs.feedback import codes_of
-from resilisim.envs.manners import ANSWERED, Manner, check_codes, manner_of
+from resilisim.envs.ways_of_failing import ANSWERED, Manner, check_codes, manner_of
 from resilisim.errors import InvalidInputError, one_line, shown_value, unknown_name
 from resilisim.injection.call import InjectedFailure, Raiser
 from resilisim.injection.promises import kind_of

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 from xml.etree import ElementTree
 
+from resilisim.evaluation.table.first_difference import Parted
 from resilisim.evaluation.table.gate import Gate, GateRow
 from resilisim.evaluation.table.gate_plan import PlannedGate
-from resilisim.evaluation.table.parting import Parted
 from resilisim.redaction import without_secrets
 from resilisim.tables.markdown import escape_markdown, markdown_lines
 from resilisim.tables.numbers import percent, signed_interval, signed_points

@@ -26,7 +26,6 @@ from resilisim.bounds import Count, Seed, checked
 from resilisim.errors import InvalidInputError, unknown_name
 from resilisim.inputs import read_text, validated
 from resilisim.seeding import Draws
-from resilisim.tool_library.definitions import MOST_TOOLS, read_document
 from resilisim.tool_library.library import LIBRARY_SCHEMA, ToolLibrary
 from resilisim.tool_library.tool import (
     CATEGORY_ERROR_CODES,
@@ -35,6 +34,7 @@ from resilisim.tool_library.tool import (
     Differentiation,
     standard_errors,
 )
+from resilisim.tool_library.tool_formats import MOST_TOOLS, read_document
 
 GENERATOR_VERSION: Final = 1  # to be raised when anything here draws otherwise
 VOCABULARY_SCHEMA: Final = "resilisim-vocabulary-1"

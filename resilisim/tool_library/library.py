@@ -20,7 +20,6 @@ from typing import Any, cast
 
 from resilisim.errors import InvalidInputError, unknown_name
 from resilisim.inputs import read_text, shown, validated
-from resilisim.tool_library.definitions import foreign_tools, read_document
 from resilisim.tool_library.names import checked_name, function_name, has_end_of_name
 from resilisim.tool_library.parameters import parameter_problem
 from resilisim.tool_library.tool import (
@@ -33,6 +32,7 @@ from resilisim.tool_library.tool import (
     standard_error_specs,
     standard_errors,
 )
+from resilisim.tool_library.tool_formats import foreign_tools, read_document
 from resilisim.tool_library.tool_schemas import check_schema, parameters_of, returns_of
 
 LIBRARY_SCHEMA = "resilisim-tools-1"
@@ -336,7 +336,7 @@ def _completed(
 def tools_from_json(text: str, source: str) -> tuple[Tool, ...]:
     """Parse the tools of a library: `{"tools": [tool, ...]}`, a bare array of tools, or a mapping of names to tools.
 
-    Documents of others are read as well (`definitions`).
+    Documents of others are read as well (`tool_formats`).
 
     Raises:
         InvalidInputError: Something is wrong; the message names source, tool, field and the nearest valid value.

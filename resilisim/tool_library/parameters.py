@@ -1,4 +1,4 @@
-"""Parameters: their JSON Schemas, which a library is checked by and MCP is told, and calls against these schemas.
+"""Parameters: their JSON Schemas, which a library is checked by, and calls against these schemas.
 
 A call that does not fit is rejected, never executed. jsonschema costs about a tenth of a second to import, so it is
 imported when the first schema is looked at.
@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from resilisim.errors import nearest_name, unknown_name
 from resilisim.schema_check import TooSlowError, found_in, schema_problem
-from resilisim.tool_library.tool import DEFAULT_RETURNS, Parameter, Tool
-from resilisim.tool_library.tool_schemas import OWN_META, expanded
+from resilisim.tool_library.tool import Parameter, Tool
+from resilisim.tool_library.tool_schemas import expanded
 
 if TYPE_CHECKING:
     from jsonschema.exceptions import ValidationError
@@ -130,34 +130,6 @@ def _own_schema(tool: Tool, own: Mapping[str, Any], strict: bool) -> dict[str, A
     if not strict:
         schema.pop("required", None)
     return schema
-
-
-def mcp_definition(tool: Tool) -> dict[str, Any]:
-    """Return the MCP tool definition of one tool: name, description, inputSchema, outputSchema and annotations.
-
-    What a tool brought from elsewhere stands there as it was.
-    """
-    definition: dict[str, Any] = {"name": tool.name, "description": tool.description}
-    definition["inputSchema"] = tool.input_schema or parameter_schema(tool, strict=True)
-    returns = {
-        value.name: {"type": value.type} | ({"description": value.description} if value.description else {})
-        for value in tool.returns
-    }
-    if tool.output_schema is not None:
-        definition["outputSchema"] = tool.output_schema
-    elif tool.input_schema is None or tool.returns != DEFAULT_RETURNS:
-        definition["outputSchema"] = {"type": "object", "properties": returns, "required": list(returns)}
-    return {**definition, **({"annotations": tool.annotations} if tool.annotations else {})}
-
-
-def mcp_export(tools: Iterable[Tool]) -> list[dict[str, Any]]:
-    """Return the MCP definitions of tools with all else that is known of them, so that they can be read back."""
-    return [{**mcp_definition(tool), "_meta": {OWN_META: _beside_mcp(tool)}} for tool in tools]
-
-
-def _beside_mcp(tool: Tool) -> dict[str, Any]:
-    in_mcp = ("name", "description", "input_schema", "output_schema", "annotations")
-    return {name: value for name, value in tool.to_mapping().items() if name not in in_mcp}
 
 
 def check_parameters(tool: Tool, parameters: Mapping[str, Any], mode: str = "lenient") -> list[str]:

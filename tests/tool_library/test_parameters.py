@@ -16,9 +16,9 @@ from resilisim.tool_library.parameters import (
     accepts,
     check_parameters,
     defaults,
-    mcp_definition,
     parameter_schema,
 )
+from resilisim.tool_library.tool_formats import mcp_definition
 from tests.guards import no_endless_wait
 
 LIBRARY = default_library()

@@ -10,7 +10,7 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from resilisim.envs.drawing import Pixels, draw
+from resilisim.envs.rendering import Pixels, draw
 from resilisim.envs.workflow.core import CoreUser, WorkflowCore, plant_seeds
 from resilisim.envs.workflow.core import Observation as Observation
 from resilisim.envs.workflow.kernels.batch_loops import LEAVE_ENDED

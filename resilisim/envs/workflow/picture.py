@@ -1,8 +1,8 @@
-"""What a picture of Workflow-v0 shows (`envs.drawing`)."""
+"""What a picture of Workflow-v0 shows (`envs.rendering`)."""
 
 from __future__ import annotations
 
-from resilisim.envs.drawing import Scene, ToolState
+from resilisim.envs.rendering import Scene, ToolState
 from resilisim.envs.workflow.core import WorkflowCore
 from resilisim.envs.workflow.spaces import (
     ACTION_TYPES,

@@ -14,7 +14,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from resilisim.envs.drawing import Pixels, draw
+from resilisim.envs.rendering import Pixels, draw
 from resilisim.envs.workflow.core import CoreUser, Observation, WorkflowCore, plant_seeds
 from resilisim.envs.workflow.kernels.batch_loops import (
     LEAVE_ENDED,

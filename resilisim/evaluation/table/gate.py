@@ -21,7 +21,7 @@ from resilisim.evaluation.episode.record import REGRET_TOLERANCE, EpisodeRecord,
 from resilisim.evaluation.run.store import read_failures, read_manifest, record_at
 from resilisim.evaluation.table.comparing import compare_tables, match_policies, refuse_incomparable
 from resilisim.evaluation.table.episodes import EpisodeTable, TableBuilder, taking_in
-from resilisim.evaluation.table.parting import MOST_PARTED, Parted, parted_episodes
+from resilisim.evaluation.table.first_difference import MOST_PARTED, Parted, parted_episodes
 from resilisim.evaluation.table.verdict import difference_sentence
 from resilisim.evaluation.table.worst_case import counted_records
 from resilisim.run_folder import MANIFEST_NAME

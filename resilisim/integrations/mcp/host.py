@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from resilisim import __version__
-from resilisim.envs.manners import ANSWERED, Manner
 from resilisim.envs.session import EpisodeEnded, Session
+from resilisim.envs.ways_of_failing import ANSWERED, Manner
 from resilisim.errors import InvalidInputError, ResiliSimError, import_extra, unknown_name
 
 EPISODE_PATH: Final = "/episodes/{name}/mcp"  # protocol 2026-07-28 has no HTTP sessions, so each episode has a URL

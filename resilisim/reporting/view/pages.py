@@ -18,7 +18,7 @@ from markupsafe import Markup
 from resilisim.errors import count_of
 from resilisim.evaluation.episode.record import EpisodeRecord, StepRecord
 from resilisim.evaluation.table.comparing import RunComparison
-from resilisim.evaluation.table.parting import said
+from resilisim.evaluation.table.first_difference import said
 from resilisim.evaluation.table.summary import GroupSummary
 from resilisim.reporting.comparison_section import differences_table, methods_table
 from resilisim.reporting.page import Fold, packaged_file, page_policy, plain, render

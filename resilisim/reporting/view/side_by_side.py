@@ -18,7 +18,7 @@ from resilisim.evaluation.episode.rejudging import message_reader, rejudged
 from resilisim.evaluation.episode.texts import opened_if_whole, replies_of
 from resilisim.evaluation.run.plan import library_of_run
 from resilisim.evaluation.run.replay import RecordedMessages
-from resilisim.evaluation.table.parting import did
+from resilisim.evaluation.table.first_difference import did
 from resilisim.policies.scripted import ExactOptimumPolicy
 from resilisim.reporting.view.viewed_runs import Episode, ViewedRun
 from resilisim.simulator.draws import Branch

@@ -25,7 +25,7 @@ from resilisim.evaluation.run.store import (
     record_in_line,
 )
 from resilisim.evaluation.table.facts import RunCollector
-from resilisim.evaluation.table.parting import did, said
+from resilisim.evaluation.table.first_difference import did, said
 from resilisim.evaluation.table.summary import GroupSummary
 from resilisim.provenance import describe_os_error
 from resilisim.reporting.run_words import begun_on, law_words
@@ -53,8 +53,8 @@ class Episode(NamedTuple):
     optimum: float
     regret: float
     luck: float
-    did: tuple[str, ...]  # what each message did, in few words (`parting.did`)
-    said: tuple[int, ...]  # hashes of what makes messages the same (`parting.said`)
+    did: tuple[str, ...]  # what each message did, in few words (`first_difference.did`)
+    said: tuple[int, ...]  # hashes of what makes messages the same (`first_difference.said`)
 
 
 class ViewedRun:

@@ -11,7 +11,8 @@ from jsonschema import Draft202012Validator
 from resilisim.errors import InvalidInputError
 from resilisim.seeding import Draws
 from resilisim.tool_library import ToolLibrary
-from resilisim.tool_library.parameters import check_parameters, mcp_definition
+from resilisim.tool_library.parameters import check_parameters
+from resilisim.tool_library.tool_formats import mcp_definition
 from resilisim.worlds.apis import find_api, read_api
 from resilisim.worlds.apis.api import (
     ERROR_CODES,

@@ -10,8 +10,8 @@ from resilisim.seeding import Draws
 from resilisim.tasks import Task, read_tasks
 from resilisim.tasks.scene import draw_inputs, draw_scene
 from resilisim.tool_library import Tool, ToolLibrary, default_library, load_library
-from resilisim.tool_library.definitions import proposals
-from resilisim.tool_library.parameters import accepts, check_parameters, mcp_definition, mcp_export
+from resilisim.tool_library.parameters import accepts, check_parameters
+from resilisim.tool_library.tool_formats import mcp_definition, mcp_export, proposals
 from resilisim.tool_library.tool_schemas import MOST_PARTS, example_of, parameters_of, parts_of
 
 ARGUMENTS = {

@@ -2,7 +2,7 @@
 
 Environments say what there is to see as a `Scene`; every picture has the same size, as a film needs it.
 
-    >>> from resilisim.envs.drawing import Scene, ToolState, draw
+    >>> from resilisim.envs.rendering import Scene, ToolState, draw
     >>> tools = (ToolState("reader", "success", 2), ToolState("writer", "not attempted"))
     >>> draw(Scene("A task", 2, 10, tools, ("reader", "writer"), "call reader", "it succeeded", "success")).shape
     (600, 960, 3)

@@ -1,4 +1,4 @@
-"""Tools as others write them down: lists of MCP servers, functions of OpenAI, Anthropic and BFCL, OpenAPI documents.
+"""Formats of tools: lists of MCP servers (also written), functions of OpenAI, Anthropic and BFCL, OpenAPI documents.
 
 A text is read as JSON, JSON Lines or YAML, and what it holds is brought to the form of the own library files; schemas
 are kept whole. What holds no tools is refused with a word on what to do instead.
@@ -14,7 +14,8 @@ from typing import Any, Final
 from resilisim.errors import InvalidInputError, one_line
 from resilisim.inputs import read_json, read_json_lines, shown
 from resilisim.tool_library.openapi import openapi_tools
-from resilisim.tool_library.tool import Tool
+from resilisim.tool_library.parameters import parameter_schema
+from resilisim.tool_library.tool import DEFAULT_RETURNS, Tool
 from resilisim.tool_library.tool_schemas import OWN_META, RESULT_FIELD, in_one_dialect
 
 MOST_TOOLS: Final = 10_000
@@ -293,3 +294,31 @@ def proposals(tools: Iterable[Tool]) -> dict[str, list[str]]:
         ):
             once.append(tool.name)
     return {"once": once, "checks": checks}
+
+
+def mcp_definition(tool: Tool) -> dict[str, Any]:
+    """Return the MCP tool definition of one tool: name, description, inputSchema, outputSchema and annotations.
+
+    What a tool brought from elsewhere stands there as it was.
+    """
+    definition: dict[str, Any] = {"name": tool.name, "description": tool.description}
+    definition["inputSchema"] = tool.input_schema or parameter_schema(tool, strict=True)
+    returns = {
+        value.name: {"type": value.type} | ({"description": value.description} if value.description else {})
+        for value in tool.returns
+    }
+    if tool.output_schema is not None:
+        definition["outputSchema"] = tool.output_schema
+    elif tool.input_schema is None or tool.returns != DEFAULT_RETURNS:
+        definition["outputSchema"] = {"type": "object", "properties": returns, "required": list(returns)}
+    return {**definition, **({"annotations": tool.annotations} if tool.annotations else {})}
+
+
+def mcp_export(tools: Iterable[Tool]) -> list[dict[str, Any]]:
+    """Return the MCP definitions of tools with all else that is known of them, so that they can be read back."""
+    return [{**mcp_definition(tool), "_meta": {OWN_META: _beside_mcp(tool)}} for tool in tools]
+
+
+def _beside_mcp(tool: Tool) -> dict[str, Any]:
+    in_mcp = ("name", "description", "input_schema", "output_schema", "annotations")
+    return {name: value for name, value in tool.to_mapping().items() if name not in in_mcp}

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import resilisim  # noqa: F401  (registers the ids)
 from resilisim.envs import ConversationEnv
-from resilisim.envs.drawing import HEIGHT, STATUS_COLOURS, WIDTH, Scene, ToolState, draw
+from resilisim.envs.rendering import HEIGHT, STATUS_COLOURS, WIDTH, Scene, ToolState, draw
 from resilisim.envs.workflow import WorkflowEnv, WorkflowVectorEnv
 from resilisim.errors import InvalidInputError, MissingExtraError
 from resilisim.tasks.benchmark import benchmark_tasks
