@@ -34,7 +34,7 @@ MakeHandler: TypeAlias = "Callable[[Setup], Callable[[Job], Iterator[Answer]]]"
 NextJob: TypeAlias = "Callable[[Job | None, float], Job | None]"
 
 SEND_SECONDS = 0.1
-STARTING = "starting processes"
+_STARTING = "starting processes"
 
 
 def one_by_one(jobs: Iterable[Job]) -> NextJob[Job]:
@@ -66,7 +66,7 @@ def answers_of_processes(
                 ours, theirs = context.Pipe()
                 arguments = (theirs, make_handler, setup, threads, dict(os.environ))
                 process: BaseProcess = context.Process(target=_work, args=arguments, daemon=True)
-                AT_WORK.enter(ours, STARTING)
+                AT_WORK.enter(ours, _STARTING)
                 process.start()
                 theirs.close()
                 processes[ours] = process

@@ -26,7 +26,7 @@ SECRET_MARK: Final = "[secret]"  # stands where a secret stood
 SHORTEST_SECRET: Final = 12  # below it only a whole word counts
 SHORTEST_KNOWN: Final = 4  # of what somebody has put where a secret belongs
 SHORTEST_IN_ENVIRONMENT: Final = 8
-PLACEHOLDERS: Final = frozenset(
+_PLACEHOLDERS: Final = frozenset(
     {"none", "null", "empty", "test", "dummy", "local", "true", "false", "key", "token", "secret", "password", "basic"}
     | {
         "bearer",
@@ -118,7 +118,7 @@ def keep_secret(*values: str) -> None:
     Empty texts, very short ones and placeholders ("none", "test") are no secrets, and are left.
     """
     for value in values:
-        if len(value.strip()) >= SHORTEST_KNOWN and value.strip().lower() not in PLACEHOLDERS:
+        if len(value.strip()) >= SHORTEST_KNOWN and value.strip().lower() not in _PLACEHOLDERS:
             _known.add(value.strip())
 
 
@@ -294,7 +294,7 @@ def _in_environment(values: tuple[str, ...]) -> frozenset[str]:
     return frozenset(
         value
         for value in values
-        if len(value) >= SHORTEST_IN_ENVIRONMENT and value.lower() not in PLACEHOLDERS and not _is_place(value)
+        if len(value) >= SHORTEST_IN_ENVIRONMENT and value.lower() not in _PLACEHOLDERS and not _is_place(value)
     )
 
 

@@ -13,7 +13,7 @@ from resilisim.inputs import finite_number
 from resilisim.provenance import without_surrogates
 
 LONGEST_READ: Final = 200_000  # characters of an answer that are looked at; whoever asks for an object needs no more
-DEEPEST: Final = 60  # levels of nesting
+_DEEPEST: Final = 60  # levels of nesting
 _LONGEST_LITERAL = 20_000  # Python's own parser is asked about no more
 _MOST_ATTEMPTS = 64  # opening braces at which an object is looked for
 
@@ -249,7 +249,7 @@ def _python_value_at(text: str, position: int) -> tuple[Any, int]:
             raise NotALiteral("no closing bracket was found")
         end = token.end()
         depth += 1 if token.group(2) else -1 if token.group(3) else 0
-        if depth > DEEPEST:
+        if depth > _DEEPEST:
             raise NotALiteral("nested too deeply")
         if depth <= 0:
             return _evaluated(text[position:end]), end
@@ -271,7 +271,7 @@ def _evaluated(literal: str) -> Any:
 def _checked(value: Any) -> Any:
     """Return a value that is not too deep, its texts fit to be encoded."""
     level, is_broken = [value], False
-    for _ in range(DEEPEST):
+    for _ in range(_DEEPEST):
         inner: list[Any] = []
         for entry in level:
             if isinstance(entry, dict):

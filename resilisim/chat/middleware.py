@@ -33,7 +33,7 @@ from resilisim.provenance import content_hash, describe_os_error, encode_json
 from resilisim.seeding import Draws
 
 MAX_CONCURRENCY = 10_000
-MAX_SECONDS = 1e6  # of waiting for an answer
+_MAX_SECONDS = 1e6  # of waiting for an answer
 PASSING_STATUSES = frozenset({408, 409, 425, 429})  # timeouts, conflicts and limits go by; so does any status from 500
 # A sleep ends a little late; up to this many seconds are made good by the next start, so that the rate is reached.
 LONGEST_CATCH_UP = 0.25
@@ -93,7 +93,7 @@ class ChatModelSettings:
         "OPENAI_API_KEY.",
     )
     api_key: str | None = field(default=None, repr=False)
-    timeout_seconds: Annotated[float, Ge(0.01), Le(MAX_SECONDS)] = option(
+    timeout_seconds: Annotated[float, Ge(0.01), Le(_MAX_SECONDS)] = option(
         # As long as the client library's own: a model may think for minutes, and nothing is sent until it is done.
         600.0,
         "Seconds for one request.",

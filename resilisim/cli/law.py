@@ -15,7 +15,7 @@ from resilisim.cli.output import answer, command_group, plain, print_json, say
 from resilisim.errors import InvalidInputError
 from resilisim.injection.law_fit import PERCENTILES, Failures, fit_law
 from resilisim.run_folder import write_file_atomically
-from resilisim.simulator.law import PARTS, SUFFIXES, Law, law_schema, load_law, shipped_laws
+from resilisim.simulator.law import LAW_SUFFIXES, PARTS, Law, law_schema, load_law, shipped_laws
 from resilisim.simulator.problem import check_law_names
 from resilisim.statistics.product_rates import Bounded
 from resilisim.tables.table import Table
@@ -123,8 +123,8 @@ def fit(
     as_json: options.JsonFlag = False,
 ) -> None:
     """Fit a law to recorded calls, with intervals, and say what the calls cannot tell."""
-    if out is not None and out.suffix not in SUFFIXES:
-        raise InvalidInputError(f"--out {str(out)!r:.100}: expected a name that ends in {', '.join(SUFFIXES)}")
+    if out is not None and out.suffix not in LAW_SUFFIXES:
+        raise InvalidInputError(f"--out {str(out)!r:.100}: expected a name that ends in {', '.join(LAW_SUFFIXES)}")
     own_library = None if library is None else options.load(library)
     called = name or ("fitted" if out is None else out.stem)
     fitted = fit_law(records, failures=failures, library=own_library, latency=latency, name=called)

@@ -78,7 +78,7 @@ def _table(heads: Sequence[str], rows: Iterable[Sequence[object]], num_texts: in
 NO_TOKENIZER = "none"
 # What ChatML puts around a message beside its role: two marks and two line ends. Other templates need about as much.
 TOKENS_AROUND_A_MESSAGE = 4
-PERCENTILES = (50, 90, 99)
+_PERCENTILES = (50, 90, 99)
 ROUNDED_TO = 64  # tokens: lengths of sequences are multiples of it
 USUAL_MAX_LENGTH = 1024  # what TRL's trainers cut at unless they are told otherwise
 
@@ -161,11 +161,11 @@ def describe_lengths(lengths: Lengths, counter: TokenCounter | None) -> str:
         return ""
     everything = np.concatenate([np.array(values) for values in lengths.values()])
     longest = int(everything.max())
-    heads = ["split", "prompt type", "records", "median", *(f"{share}%" for share in PERCENTILES[1:]), "longest"]
+    heads = ["split", "prompt type", "records", "median", *(f"{share}%" for share in _PERCENTILES[1:]), "longest"]
     rows = []
     for key in sorted(lengths, key=lambda key: SPLITS.index(key[0])):
         # A length that a record has, not one between two of them.
-        shares = np.percentile(lengths[key], PERCENTILES, method="inverted_cdf").astype(int)
+        shares = np.percentile(lengths[key], _PERCENTILES, method="inverted_cdf").astype(int)
         rows.append([*key, len(lengths[key]), *shares, max(lengths[key])])
     return string.Template(_template("lengths.md").strip()).substitute(
         tokenizer=counter.name,

@@ -444,7 +444,7 @@ PARQUET_SUFFIX = ".parquet"
 # What the file would not be; any other name is taken for JSON Lines.
 OTHER_FORMATS = frozenset({".csv", ".tsv", ".xlsx", ".xml", ".yaml", ".gz", ".zip", ".zst"})
 PART_SUFFIX = ".part.jsonl"
-TASKS_PER_JOB = 16
+_TASKS_PER_JOB = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -560,7 +560,7 @@ def _append(
     report: Callable[[int], None],
 ) -> int:
     """Append the records of tasks, without the first `skipped` ones; return how many were appended."""
-    size = TASKS_PER_JOB if workers > 1 else 1  # task by task in this process, so that a kill loses next to nothing
+    size = _TASKS_PER_JOB if workers > 1 else 1  # task by task in this process, so that a kill loses next to nothing
     jobs = [tuple(tasks[start : start + size]) for start in range(0, len(tasks), size)]
     count = 0
     for made in answers_in_order(_LineMaker, make, jobs, min(workers, len(jobs))):

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from resilisim.errors import count_of, import_extra
 
 WIDTH, HEIGHT = 960, 600  # pixels; even, as film formats want them
-MARGIN = 20
+_MARGIN = 20
 
 # Statuses of tools, with what stands for them beside their colour.
 STATUS_COLOURS = {
@@ -170,14 +170,14 @@ def _draw_head(page: _Page, scene: Scene) -> float:
     if scene.ending:
         colour = STATUS_COLOURS["success" if scene.is_success else "failed"]
         ending = page.fitted(scene.ending, 300)
-        left = WIDTH - MARGIN - page.width(ending, 14) - 20
-        page.box(left, 12, WIDTH - MARGIN, 40, colour, 14)
+        left = WIDTH - _MARGIN - page.width(ending, 14) - 20
+        page.box(left, 12, WIDTH - _MARGIN, 40, colour, 14)
         page.text(left + 10, 26, ending, 14, _PAPER)
     else:
-        left = WIDTH - MARGIN
+        left = WIDTH - _MARGIN
     left -= 12 + page.width(turns, 14)
     page.text(left, 26, turns, 14, _FAINT)
-    page.text(MARGIN, 26, page.fitted(scene.title, left - MARGIN - 12, 18), 18)
+    page.text(_MARGIN, 26, page.fitted(scene.title, left - _MARGIN - 12, 18), 18)
     share = min(1.0, scene.turn / max(1, scene.turns))
     page.box(0, 52, WIDTH, 55, STATUS_COLOURS["not attempted"], 0)
     page.box(0, 52, share * WIDTH, 55, STATUS_COLOURS["running"], 0)
@@ -187,19 +187,19 @@ def _draw_head(page: _Page, scene: Scene) -> float:
 def _draw_required(page: _Page, required: Sequence[ToolState], top: float) -> float:
     """Draw the required list; return where the rest begins."""
     done = sum(tool.status == "success" for tool in required)
-    page.text(MARGIN, top + 8, f"Required, in this order: {done} of {len(required)} done", 14, _FAINT)
-    left, top = float(MARGIN), top + 24
+    page.text(_MARGIN, top + 8, f"Required, in this order: {done} of {len(required)} done", 14, _FAINT)
+    left, top = float(_MARGIN), top + 24
     bottom_row = top + (_MOST_REQUIRED_ROWS - 1) * (_ROW + 5)
     for place, tool in enumerate(required):
         name = page.fitted(f"{place + 1}  {tool.name}", 300)
         width = page.width(name, 14) + 34
         rest = len(required) - place
-        room = WIDTH - MARGIN - (110 if top >= bottom_row and rest > 1 else 0)
-        if left + width > room and left > MARGIN:
+        room = WIDTH - _MARGIN - (110 if top >= bottom_row and rest > 1 else 0)
+        if left + width > room and left > _MARGIN:
             if top >= bottom_row:
                 page.text(left, top + _ROW / 2, f"and {rest} more", 14, _FAINT)
                 break
-            left, top = float(MARGIN), top + _ROW + 5
+            left, top = float(_MARGIN), top + _ROW + 5
         _draw_chip(page, tool, name, left, top, width)
         left += width + 8
     return top + _ROW + 14
@@ -217,21 +217,21 @@ def _draw_last(page: _Page, scene: Scene) -> float:
     top = HEIGHT - 136
     page.box(0, top, WIDTH, HEIGHT, _PANEL, 0)
     page.box(0, top, 8, HEIGHT, STATUS_COLOURS[scene.status], 0)
-    room, middle = WIDTH - 2 * MARGIN - 86, top + 20
+    room, middle = WIDTH - 2 * _MARGIN - 86, top + 20
     if scene.call:
-        page.text(MARGIN, middle, "Last call", 14, _FAINT)
-        page.text(MARGIN + 86, middle, page.fitted(scene.call, room, 15), 15)
+        page.text(_MARGIN, middle, "Last call", 14, _FAINT)
+        page.text(_MARGIN + 86, middle, page.fitted(scene.call, room, 15), 15)
         middle += 25
-    page.text(MARGIN, middle, "Answer" if scene.call else "Task", 14, _FAINT)
+    page.text(_MARGIN, middle, "Answer" if scene.call else "Task", 14, _FAINT)
     for number, line in enumerate(page.lines(scene.answer, room, 5)):
-        page.text(MARGIN + 86, middle + 18 * number, line)
+        page.text(_MARGIN + 86, middle + 18 * number, line)
     return top
 
 
 def _draw_tools(page: _Page, scene: Scene, top: float, bottom: float) -> None:
     """Draw every tool, with its name where there is room for names."""
-    left = MARGIN + page.width(count_of(len(scene.tools), "tool"), 14) + 24
-    page.text(MARGIN, top + 8, count_of(len(scene.tools), "tool"), 14, _FAINT)
+    left = _MARGIN + page.width(count_of(len(scene.tools), "tool"), 14) + 24
+    page.text(_MARGIN, top + 8, count_of(len(scene.tools), "tool"), 14, _FAINT)
     counted = Counter(tool.status for tool in scene.tools)
     for status in STATUS_COLOURS:
         if counted[status]:
@@ -243,7 +243,7 @@ def _draw_tools(page: _Page, scene: Scene, top: float, bottom: float) -> None:
     room = bottom - top - 10
     rows = max(1, int(room // (_ROW + 3)))
     columns = math.ceil(len(scene.tools) / rows)
-    wide = (WIDTH - 2 * MARGIN + 8) / max(1, columns)
+    wide = (WIDTH - 2 * _MARGIN + 8) / max(1, columns)
     if wide >= _NARROWEST:
         _draw_names(page, scene, top, math.ceil(len(scene.tools) / columns), min(wide, 300.0))
     else:
@@ -252,7 +252,7 @@ def _draw_tools(page: _Page, scene: Scene, top: float, bottom: float) -> None:
 
 def _draw_names(page: _Page, scene: Scene, top: float, rows: int, wide: float) -> None:
     for number, tool in enumerate(scene.tools):
-        left, middle = MARGIN + wide * (number // rows), top + (_ROW + 3) * (number % rows) + _ROW / 2
+        left, middle = _MARGIN + wide * (number // rows), top + (_ROW + 3) * (number % rows) + _ROW / 2
         calls = f"x{tool.executions}" if tool.executions > 1 else ""
         page.box(left, middle - 8, left + 17, middle + 8, STATUS_COLOURS[tool.status])
         page.mark(left + 3, middle, tool.status, _PAPER if tool.status in _WHITE_ON else _INK)
@@ -264,27 +264,27 @@ def _draw_names(page: _Page, scene: Scene, top: float, rows: int, wide: float) -
 
 
 def _draw_squares(page: _Page, scene: Scene, top: float, room: float) -> None:
-    width = WIDTH - 2 * MARGIN
+    width = WIDTH - 2 * _MARGIN
     size = min(24, int(math.sqrt(width * room / len(scene.tools))))
     while size > 1 and (width // size) * (room // size) < len(scene.tools):
         size -= 1
     size, gap = max(1, min(size, 16)), 2 if size > 4 else 0
     columns = max(1, width // size)
     for number, tool in enumerate(scene.tools):
-        left, above = MARGIN + size * (number % columns), top + size * (number // columns)
+        left, above = _MARGIN + size * (number % columns), top + size * (number // columns)
         if above + size > top + room:
             break
         page.box(left, above, left + size - 1 - gap, above + size - 1 - gap, STATUS_COLOURS[tool.status], 0)
         if tool.name in scene.required and size > 6:
             page.outline(left, above, left + size - 1 - gap, above + size - 1 - gap, _INK)
-    left, above = MARGIN, top + size * math.ceil(len(scene.tools) / columns) + 10
+    left, above = _MARGIN, top + size * math.ceil(len(scene.tools) / columns) + 10
     for tool in scene.tools:  # those that were called, by name, as far as there is room
         name = page.fitted(f"{tool.name}  x{tool.executions}", 300)
         chip = page.width(name, 14) + 34
         if not tool.executions or tool.name in scene.required:
             continue
-        if left + chip > WIDTH - MARGIN:
-            left, above = MARGIN, above + _ROW + 5
+        if left + chip > WIDTH - _MARGIN:
+            left, above = _MARGIN, above + _ROW + 5
         if above + _ROW > top + room:
             break
         _draw_chip(page, tool, name, left, above, chip)

@@ -20,7 +20,7 @@ from resilisim.tasks.benchmark import BENCHMARK_VERSION
 from resilisim.tool_library import default_library
 from resilisim.workflows.prompts import parse_prompt_choice
 
-PRESETS = ("cpu", "ship", "gpu")
+_PRESETS = ("cpu", "ship", "gpu")
 T = TypeVar("T")
 Credit: TypeAlias = Literal["advantage", "success"]
 _PRESETS_FOLDER = Path(__file__).parent / "presets"
@@ -223,8 +223,8 @@ def load_config(
     preset: str = "cpu", file: Path | str | None = None, settings: Iterable[str] = (), **values: Any
 ) -> FinetuningConfig:
     """Put the settings of a fine-tuning together: a preset, a YAML file, texts `key=value`, and `values` by name."""
-    if preset not in PRESETS:
-        raise unknown_name("preset", preset, PRESETS)
+    if preset not in _PRESETS:
+        raise unknown_name("preset", preset, _PRESETS)
     text = (_PRESETS_FOLDER / f"{preset}.yaml").read_text(encoding="utf-8")
     merged = merged_settings(text, f"preset {preset!r}", file, settings, values)
     config = validated(FinetuningConfig, merged, "fine-tuning configuration", strict=False)

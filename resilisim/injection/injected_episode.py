@@ -48,7 +48,7 @@ from resilisim.simulator.state import EpisodeState
 from resilisim.tasks.task import complexity_of
 from resilisim.tool_library import Tool, ToolLibrary
 
-TASK_TYPE: Final = "own_program"
+_TASK_TYPE: Final = "own_program"
 
 
 class CallsEnded(EpisodeEnded):
@@ -503,7 +503,7 @@ class InjectedEpisode:
         ]
         ended_by, law = state.ended_by or "completion", self._problem.law.to_mapping()
         reached, ran_once = outcome(self._problem, state), self._problem.dynamics.has_run_well(state)
-        judged = score_episode(self._problem.goal, (), TASK_TYPE, executions, ended_by, law, ran_once)
+        judged = score_episode(self._problem.goal, (), _TASK_TYPE, executions, ended_by, law, ran_once)
         score = judged.to_mapping()
         if veto is None and (reached or settings.check_decides):
             score["level"] = "full_success"
@@ -524,7 +524,7 @@ class InjectedEpisode:
             flaw=None,
             protocol="native",
             instance_id=self.instance_id,
-            task_type=TASK_TYPE,
+            task_type=_TASK_TYPE,
             complexity=complexity_of(len(settings.required)),
             required_tools=list(settings.required),
             seed=settings.seed,

@@ -39,7 +39,7 @@ FACTORS = ("history", "failed", "not_executed")
 FEW_CALLS = 10  # of a tool, or of calls to which a factor applied: fewer say next to nothing
 PERCENTILES = (50, 90)
 # By the caller, or with the caller, which says nothing of the tool.
-GIVEN_UP = ("cancelled", "CancelledError", "KeyboardInterrupt", "GeneratorExit", GONE[0], UNKNOWN_END)
+_GIVEN_UP = ("cancelled", "CancelledError", "KeyboardInterrupt", "GeneratorExit", GONE[0], UNKNOWN_END)
 _SHARES = 10  # durations that a law's latency has
 _DIGITS = 6
 _LOST_ANSWERS = (RESULTS[UNANSWERED], RESULTS[UNANSWERED_LATE])
@@ -270,7 +270,7 @@ class _Reading:
 
     def _counts(self, call: CallLine, outcome: Outcome) -> bool | None:
         """Return whether a call was a success in the sense that is asked for; None if it says nothing about it."""
-        if call.get("forced") or outcome == "misuse" or (call["error"] in GIVEN_UP and self._failures != "injected"):
+        if call.get("forced") or outcome == "misuse" or (call["error"] in _GIVEN_UP and self._failures != "injected"):
             return None
         if self._failures == "all":
             return outcome == "ok"

@@ -22,8 +22,8 @@ from resilisim.evaluation.run.plan import RunPlan
 from resilisim.tasks import find_task
 from resilisim.tool_library import ToolLibrary
 
-LOGGER = logging.getLogger("resilisim.integrations")
-LOGGER.addHandler(logging.NullHandler())
+_LOGGER = logging.getLogger("resilisim.integrations")
+_LOGGER.addHandler(logging.NullHandler())
 
 _ENDS_HERE: Final = "<<answer>>"
 
@@ -278,7 +278,7 @@ class _Rollout:
         except CheckFailed:
             raise  # a bug of ours, which no reward may hide
         except Exception:
-            LOGGER.exception("an episode broke, and has no reward")
+            _LOGGER.exception("an episode broke, and has no reward")
             self._is_broken = True
 
     def _put(self, ids: list[int], mask: int, logprobs: Sequence[float] | None) -> None:

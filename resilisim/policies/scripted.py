@@ -42,8 +42,8 @@ from resilisim.workflows.steps import accepted_parameters, step_parameters
 from resilisim.workflows.templating import inline_json
 from resilisim.worlds.base import reference_calls, resolve_parameters
 
-LOGGER = logging.getLogger("resilisim.policies")
-LOGGER.addHandler(logging.NullHandler())  # who wants to read along says so
+_LOGGER = logging.getLogger("resilisim.policies")
+_LOGGER.addHandler(logging.NullHandler())  # who wants to read along says so
 
 AskWhen = Literal["before", "after", "never"]
 _UNAVAILABLE = ("RATE_LIMIT_ERROR", "SERVICE_UNAVAILABLE")  # goes away by itself
@@ -230,11 +230,11 @@ class PlanFollower:
         for step in self._steps:
             if step.problem is not None:
                 warning = fit_to_show(f"{step.tool} is run without parameters: {step.problem}", one_line=True)
-                LOGGER.warning("step %s", warning)
+                _LOGGER.warning("step %s", warning)
         undone = _undone_in(observation)
         for index, problem in undone.items():
             warning = fit_to_show(f"{index + 1}, {self._steps[index].tool}: {problem}", one_line=True)
-            LOGGER.warning("step %s", warning)
+            _LOGGER.warning("step %s", warning)
         if undone:
             self._steps = self._without_references(undone, text_before_plan(observation))
 

@@ -29,9 +29,9 @@ from resilisim.statistics.comparison import (
 from resilisim.tables.numbers import NO_NUMBER, p_value, signed_interval, signed_points
 from resilisim.tables.table import SIGNED, Cell, Column, Table
 
-MOST_TASKS = 10
+_MOST_TASKS = 10
 SHOWN_DIFFERENCE = 0.0005  # less than this prints as 0.0 points
-ALL = "all together"
+_ALL = "all together"
 _STYLES: Mapping[str, str] = {INDEPENDENT: "raw-beside", PAIRED: "series-1", PAIRED_LUCK_ADJUSTED: "raw"}
 
 
@@ -117,7 +117,7 @@ def _rows(compared: RunComparison, method: str) -> list[_Row]:
         _Row(_policy(comparison), comparison.prompt, comparison, method, p_value)
         for comparison, p_value in zip(compared.comparisons, corrected, strict=True)
     ]
-    return [*rows, _Row(ALL, "", compared.pooled, method, math.nan)] if len(rows) > 1 else rows
+    return [*rows, _Row(_ALL, "", compared.pooled, method, math.nan)] if len(rows) > 1 else rows
 
 
 _P_VALUES: list[Column[_Row]] = [
@@ -194,7 +194,7 @@ def tasks_table(facts: RunFacts, compared: RunComparison) -> Table | None:
             sums[task] += own
     means = {task: (own[1:] / own[0]).tolist() for task, own in sums.items()}
     ordered = sorted(means, key=lambda task: (-round(abs(means[task][2]), 9), task))
-    shown = [task for task in ordered[:MOST_TASKS] if abs(means[task][2]) >= SHOWN_DIFFERENCE]
+    shown = [task for task in ordered[:_MOST_TASKS] if abs(means[task][2]) >= SHOWN_DIFFERENCE]
     if not shown:
         return None
     types = {task.instance_id: task.task_type for task in facts.table.tasks}

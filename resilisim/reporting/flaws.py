@@ -45,7 +45,7 @@ from resilisim.workflows.plan_value import follow_steps
 from resilisim.workflows.planner import ExactPlanner
 from resilisim.workflows.prompts import FLAWED
 
-MOST_DRAWN = 6  # policies in one chart
+_MOST_DRAWN = 6  # policies in one chart
 MOST_PLANS = 1000  # made again for one report, which takes two seconds; more are thinned out evenly
 EXACT_PLANNERS = ("auto", "exact", "exact-path")  # of the benchmark's tasks, which are all solved exactly
 
@@ -114,7 +114,7 @@ def _grid(pools: PromptPools) -> Iterator[Block]:
         return
     costs = flaw_costs(pools.facts)
     shown = [policy for policy in pools.policies if pools.get(policy, FLAWED) is not None]
-    drawn = sorted(shown, key=pools.is_privileged)[:MOST_DRAWN]
+    drawn = sorted(shown, key=pools.is_privileged)[:_MOST_DRAWN]
     yield say("flaws")
     yield legend(
         *series_entries("dot", drawn),

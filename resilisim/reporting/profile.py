@@ -62,7 +62,7 @@ AXIS_TITLES: Mapping[str, str] = {
     "latency": "When calls are slow",
 }
 WAY_TITLES = {"waiting": "waiting", "equivalents": "equivalents", "checking": "checking results"}
-AFTER_SEARCH = "after search"  # the ceiling where tools must be found
+_AFTER_SEARCH = "after search"  # the ceiling where tools must be found
 REQUIRED_RETRIED = "required tools, retried"  # the reference of which no policy bears the name
 CHANGES = ("change", "change, luck-adjusted")
 
@@ -176,7 +176,7 @@ def worst_text(policy: FlawProfile) -> str:
 
 
 def _axis_section(axis: AxisProfile) -> Section:
-    search = Level(axis.after_search, "after-search", f"{AFTER_SEARCH}, where tools must be found")
+    search = Level(axis.after_search, "after-search", f"{_AFTER_SEARCH}, where tools must be found")
     levels = [
         Level(axis.optimum, "optimum", "optimum V*"),
         *[search] * axis.searches,
@@ -350,7 +350,7 @@ def _axis_table(axis: AxisProfile) -> Table:
         [
             *([_curve_cell(axis, curve), *(point.success for point in curve.points)] for curve in axis.curves),
             ["optimum V*", *axis.optimum],
-            *[[AFTER_SEARCH, *axis.after_search]] * axis.searches,
+            *[[_AFTER_SEARCH, *axis.after_search]] * axis.searches,
             [REQUIRED_RETRIED, *axis.plan_following],
         ],
         is_stacked=True,

@@ -45,7 +45,7 @@ MOST_TASK_TYPES = 8  # shown one by one; the rest of a run with more stands in i
 LEAST_CEILING = 0.05  # below it a share says nothing
 SHADES = 10  # of cells, from 0 to 100 % of the ceiling; style.css has a class for each
 MOST_TRIES = 16  # of an agent at a task shown one by one; beyond, only powers of two
-MOST_DRAWN = 4  # policies in a chart of repeats, and such charts
+_MOST_DRAWN = 4  # policies in a chart of repeats, and such charts
 REPEATS = ("pass@k", "pass^k")
 FINDING = "finding the tools"
 FINDING_TOOLS = "finding-tools"  # CSS class of what the fewest searches cost that show the tools
@@ -439,7 +439,7 @@ def _repeats_charts(lines: Sequence[_RepeatsLine], tries: Sequence[int]) -> Iter
     """Yield one chart per prompt type, for the first few of these and of the policies."""
     prompts = list(dict.fromkeys(line.row.prompt_type for line in lines))
     policies = list(dict.fromkeys(line.row.policy for line in lines))
-    drawn = policies[:MOST_DRAWN]
+    drawn = policies[:_MOST_DRAWN]
 
     def series(line: _RepeatsLine) -> Series:
         style = series_style(drawn.index(line.row.policy))
@@ -454,8 +454,8 @@ def _repeats_charts(lines: Sequence[_RepeatsLine], tries: Sequence[int]) -> Iter
 
     kinds = [Entry("line", "line", REPEATS[0]), Entry("line", "line dashed", REPEATS[1])]
     yield legend(*series_entries("dot", drawn), *kinds)
-    yield line_charts(list(map(panel, prompts[:MOST_DRAWN])))
-    hidden_policies, hidden_prompts = len(policies) - len(drawn), len(prompts) - MOST_DRAWN
+    yield line_charts(list(map(panel, prompts[:_MOST_DRAWN])))
+    hidden_policies, hidden_prompts = len(policies) - len(drawn), len(prompts) - _MOST_DRAWN
     hidden = [count_of(hidden_policies, "more policy", "more policies")] if hidden_policies else []
     hidden += [count_of(hidden_prompts, "more prompt type")] if hidden_prompts > 0 else []
     if hidden:

@@ -31,7 +31,7 @@ Names = tuple[str, ...]
 _STRICT: Mapping[str, str] = {"extra": "forbid"}
 _MAX_WINDOW = 60  # messages that a rate limit looks back; they are bits of one number
 TICKS_PER_SECOND = 1000  # time is counted in whole milliseconds, so that sums of durations are exact
-MAX_SECONDS = 1e9
+_MAX_SECONDS = 1e9
 
 # What the codes of the well-known errors say about calling again; a code that stands nowhere is transient.
 INPUT_CODES = ("INVALID_INPUT", "FILE_NOT_FOUND", "CALCULATION_ERROR", "OVERFLOW")
@@ -236,7 +236,7 @@ class Duration(_Checked):
 
     __pydantic_config__: ClassVar[Mapping[str, str]] = _STRICT
 
-    seconds: Annotated[float, Ge(0.0), Le(MAX_SECONDS)]
+    seconds: Annotated[float, Ge(0.0), Le(_MAX_SECONDS)]
     probability: Annotated[float, Gt(0.0), Le(1.0)]
 
     @property
@@ -264,8 +264,8 @@ class Latency(_Checked):
     __pydantic_config__: ClassVar[Mapping[str, str]] = _STRICT
 
     distribution: tuple[Duration, ...]
-    timeout: Annotated[float, Gt(0.0), Le(MAX_SECONDS)] | None = None
-    budget: Annotated[float, Gt(0.0), Le(MAX_SECONDS)] | None = None
+    timeout: Annotated[float, Gt(0.0), Le(_MAX_SECONDS)] | None = None
+    budget: Annotated[float, Gt(0.0), Le(_MAX_SECONDS)] | None = None
 
     def __post_init__(self) -> None:
         """Refuse probabilities that are no distribution."""
@@ -511,7 +511,7 @@ def law_schema() -> dict[str, Any]:
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
 
-SUFFIXES = (".yaml", ".yml", ".json")
+LAW_SUFFIXES = (".yaml", ".yml", ".json")
 
 
 @functools.cache
@@ -555,7 +555,7 @@ def load_law(source: str | float | Path | Law | Mapping[str, Any]) -> Law:
         text = resources.files("resilisim.simulator").joinpath(f"data/laws/{name}.yaml").read_text(encoding="utf-8")
         return _read_law(text, f"law {name}", name)
     path = Path(source)
-    if path.suffix not in SUFFIXES and not path.exists():
+    if path.suffix not in LAW_SUFFIXES and not path.exists():
         near = nearest_name(name, shipped_laws())
         hint = f"did you mean {near!r}?" if near else f"expected {', '.join(shipped_laws())} or the path of a law file"
         raise InvalidInputError(f"there is no law {name!r:.100}: {hint}")

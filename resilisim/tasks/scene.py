@@ -24,7 +24,7 @@ from resilisim.tool_library.tool_schemas import example_of, properties_of
 
 TICKET_MODULUS = 10_000_000
 TICKET_STEP = 7_368_787  # coprime to the modulus: tickets of one seed never meet, and neighbours look unrelated
-FIRST_DAY = datetime.date(2025, 1, 6)  # tasks play within a year from here; no clock is read
+_FIRST_DAY = datetime.date(2025, 1, 6)  # tasks play within a year from here; no clock is read
 NUM_DAYS = 364
 
 WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
@@ -34,7 +34,7 @@ MONTHS = (
 )
 
 FILE_FORMATS = ("csv", "json", "xml", "parquet")
-PLACES = ("location", "archive", "converted_file", "path")  # returns that say where an outcome lies
+_PLACES = ("location", "archive", "converted_file", "path")  # returns that say where an outcome lies
 OPTIONAL_SHARE = 0.4  # how often an optional parameter is given
 
 _PYTHON_TYPES: Mapping[str, tuple[type, ...]] = {
@@ -122,7 +122,7 @@ def draw_scene(draws: Draws, seed: int, index: int) -> Scene:
     domain = draws.choice(domains())
     artefact = draws.choice(domain.artefacts)
     organisation = draws.choice(domain.organisations)
-    day = _working_day(FIRST_DAY + datetime.timedelta(days=draws.below(NUM_DAYS)))
+    day = _working_day(_FIRST_DAY + datetime.timedelta(days=draws.below(NUM_DAYS)))
     return Scene(
         domain=domain,
         artefact=artefact,
@@ -369,7 +369,7 @@ def _return_value(name: str, scene: Scene, draws: Draws, destination: str | None
         return {"ticket": scene.ticket, "items": scene.artefact.items, "records": scene.num_records}
     if name in ("success", "valid", "delivered"):
         return True
-    if name in PLACES:
+    if name in _PLACES:
         return destination or file_path(scene, draws, "outgoing")
     known: dict[str, Any] = {
         "violations": [],
@@ -474,7 +474,7 @@ def _output_sentences(
         kind = "destination" if "@" in destination or "://" in destination else "location"
         sentences.append(draws.choice(pool[kind]).format(value=destination))
     else:
-        places = [expected_outputs[name] for name in PLACES if isinstance(expected_outputs.get(name), str)]
+        places = [expected_outputs[name] for name in _PLACES if isinstance(expected_outputs.get(name), str)]
         sentences += [draws.choice(pool["location"]).format(value=place) for place in places]
     for name in ("violations", "status_code", "delivered"):
         if name in expected_outputs:

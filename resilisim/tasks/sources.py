@@ -18,7 +18,7 @@ from resilisim.tasks.split import SPLITS, split_of
 from resilisim.tasks.task import Task, quotas
 from resilisim.tool_library.library import ToolLibrary
 
-EXPECTED = f"{BENCHMARK_VERSION!r}, a number, the id of a task, the name of a world, or the path of a JSON Lines file"
+_EXPECTED = f"{BENCHMARK_VERSION!r}, a number, the id of a task, the name of a world, or the path of a JSON Lines file"
 LONGEST_COUNT = 18  # digits; more of them are no number of tasks, and Python refuses to read some thousand
 
 
@@ -47,7 +47,7 @@ def read_tasks(ref: str | int | Path, library: ToolLibrary) -> list[Task]:
         return _fitting(_first_of_benchmark(*part), library)
     name = str(ref)
     if not name.strip():
-        raise InvalidInputError(f"no tasks were named (got {name!r}): expected {EXPECTED}")
+        raise InvalidInputError(f"no tasks were named (got {name!r}): expected {_EXPECTED}")
     if name.startswith("task_") and not os.path.exists(name):
         return _fitting([find_task(name)], library)
     return read_tasks_file(Path(name), library)
@@ -69,7 +69,7 @@ def benchmark_part(ref: str) -> tuple[str, int | None] | None:
 
 def read_tasks_file(path: Path, library: ToolLibrary) -> list[Task]:
     """Read a JSON Lines file of tasks, or a tasks.json of tau2-bench, checking each; refusals name the line or item."""
-    text = read_text(path, "tasks file", EXPECTED)
+    text = read_text(path, "tasks file", _EXPECTED)
     is_list = text.lstrip().startswith("[")
     given = _of_tau2(read_json(text, str(path)), str(path)) if is_list else read_json_lines(text, str(path))
     tasks: list[Task] = []

@@ -43,8 +43,8 @@ TOOL_REFUSALS: Final = (
     "crowds_out",  # with the new texts, a search for what a tool is for finds it later than before
 )
 NUM_NEIGHBOURS: Final = 4
-NUM_HITS: Final = 5  # as many as a search shows
-SHORTEST_LIMIT: Final = 400  # characters that any description may have
+_NUM_HITS: Final = 5  # as many as a search shows
+_SHORTEST_LIMIT: Final = 400  # characters that any description may have
 LENGTH_FACTOR: Final = 2  # times the original's length
 LONGEST_PHRASE: Final = 120
 MAX_DETAIL_LENGTH: Final = 300
@@ -130,7 +130,7 @@ class ToolWriter:
                 other = _purpose(self._library[hits[0].name])
                 detail = f"{one_line(text, 60)!r} says rather what another tool does: {other}"
                 raise RefusedAnswer("other_meaning", detail)
-        for keyword, hits in zip(keywords, self._retriever.search_many(keywords, NUM_HITS), strict=True):
+        for keyword, hits in zip(keywords, self._retriever.search_many(keywords, _NUM_HITS), strict=True):
             if tool.name not in [hit.name for hit in hits]:
                 raise RefusedAnswer("other_meaning", f"a search for {keyword!r} does not lead to this tool")
 
@@ -200,7 +200,7 @@ def _card(tool: Tool) -> dict[str, Any]:
 
 def longest_description(tool: Tool) -> int:
     """Return how many characters a description may have that stands for a tool's."""
-    return max(SHORTEST_LIMIT, LENGTH_FACTOR * len(tool.description))
+    return max(_SHORTEST_LIMIT, LENGTH_FACTOR * len(tool.description))
 
 
 def _purpose(tool: Tool) -> str:

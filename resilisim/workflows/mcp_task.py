@@ -35,7 +35,7 @@ Element = ElementTree.Element
 
 # Far above any plan that can be carried out; parsing that much takes well under a second.
 MAX_CHARACTERS = 4_000_000
-MAX_DEPTH = 8
+_MAX_DEPTH = 8
 INSIGHT_DECIMALS = 3
 
 _SECTIONS = (
@@ -239,8 +239,8 @@ class _ShallowTreeBuilder(ElementTree.TreeBuilder):
 
     def start(self, tag: str, attributes: dict[str, str], /) -> Element:
         self._depth += 1
-        if self._depth > MAX_DEPTH:
-            raise InvalidInputError(f"<mcp_task> is nested too deeply: expected at most {MAX_DEPTH} levels")
+        if self._depth > _MAX_DEPTH:
+            raise InvalidInputError(f"<mcp_task> is nested too deeply: expected at most {_MAX_DEPTH} levels")
         return super().start(tag, attributes)
 
     def end(self, tag: str, /) -> Element:

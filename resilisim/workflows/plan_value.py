@@ -31,7 +31,7 @@ from resilisim.workflows.planner import resolve_planner
 from resilisim.workflows.workflow import Step, Workflow
 
 KEPT_RESULTS = 65536
-TASKS_PER_JOB = 20
+_TASKS_PER_JOB = 20
 TOLERANCE = 1e-12  # below it two probabilities are equal
 
 FlawKey = tuple[str, str, str]  # flaw type, method, severity
@@ -279,7 +279,7 @@ def costs_of_tasks(
 ) -> Iterator[TaskCosts]:
     """Yield the costs of every flaw in the plan of each task, in the order of the tasks."""
     setup = (library, seed, planner, search, executor)
-    blocks = [tuple(tasks[start : start + TASKS_PER_JOB]) for start in range(0, len(tasks), TASKS_PER_JOB)]
+    blocks = [tuple(tasks[start : start + _TASKS_PER_JOB]) for start in range(0, len(tasks), _TASKS_PER_JOB)]
     for costs in answers_in_order(_Maker, setup, blocks, min(workers, len(blocks))):
         yield from costs
 

@@ -66,9 +66,9 @@ REGRET_TOLERANCE: Final = 1e-12
 NO_REFERENCE: Final = "the task has no reference solution"  # by which alone V* is known in worlds
 
 # A number that is not negative, of which sums stay in range.
-Count = Annotated[int, Ge(0), Le(2**63 - 1)]
+NaturalNumber = Annotated[int, Ge(0), Le(2**63 - 1)]
 # A probability, or what a message changed of one.
-Share = Annotated[float, Ge(-1.000001), Le(1.000001)]
+SignedShare = Annotated[float, Ge(-1.000001), Le(1.000001)]
 # The same with what a tool's own failure cost, or brought, although the law let the call through.
 Price = Annotated[float, Ge(-2.000001), Le(2.000001)]
 
@@ -81,10 +81,10 @@ class Worth(TypedDict):
     says why it cost something (a key of `LOSS_LABELS`), None if it did not.
     """
 
-    value: Share
+    value: SignedShare
     action_value: Price
     regret: Price
-    luck: Share
+    luck: SignedShare
     label: str | None
 
 
@@ -206,7 +206,7 @@ class Totals(TypedDict):
 class EpisodeFacts(TypedDict):
     """What an episode's record holds that does not follow from what happened in it; fields as in `EpisodeRecord`."""
 
-    index: Count
+    index: NaturalNumber
     policy: str
     privileged: bool
     prompt_type: str
@@ -217,7 +217,7 @@ class EpisodeFacts(TypedDict):
     task_type: str
     complexity: str
     required_tools: list[str]
-    seed: Count
+    seed: NaturalNumber
     salt: str
     search: NotRequired[str]
     errors: NotRequired[str]
@@ -227,7 +227,7 @@ class EpisodeFacts(TypedDict):
     manifest: str
     weight: NotRequired[Annotated[float, Gt(0.0), Le(1.0)]]
     branch: NotRequired[list[str]]
-    dice: NotRequired[Count]
+    dice: NotRequired[NaturalNumber]
     unplayed: NotRequired[UnplayedRecord]
     agent: NotRequired[AgentRecord]
     texts: NotRequired[SpokenTexts | str]

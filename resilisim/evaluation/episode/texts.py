@@ -29,9 +29,9 @@ DEFAULT_FOR_AGENTS: Final[RecordTexts] = "all"
 DEFAULT_FOR_OTHERS: Final[RecordTexts] = "failures"
 
 FORMAT: Final = "1:"  # number of the dictionary; a better one gets a number of its own, and the old one stays
-WINDOW: Final = 32_768  # bytes that deflate looks back
+_WINDOW: Final = 32_768  # bytes that deflate looks back
 MOST_BYTES: Final = 256_000_000  # unpacked; what is more is not a text that was ever said
-MOST_PARTS: Final = 1_000_000  # values in them; an episode of thousands of calls has a hundred thousand
+_MOST_PARTS: Final = 1_000_000  # values in them; an episode of thousands of calls has a hundred thousand
 _STRING: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"')
 COMPRESSION_LEVEL: Final = 6
 
@@ -178,11 +178,11 @@ def _problem(data: bytes) -> str | None:
     """Return why texts would not be read: too long, or of too many parts."""
     if len(data) > MOST_BYTES:
         return f"take {len(data):,} bytes, more than the {MOST_BYTES:,} that are read"
-    if data.count(b",") + data.count(b"[") + data.count(b"{") > MOST_PARTS:
+    if data.count(b",") + data.count(b"[") + data.count(b"{") > _MOST_PARTS:
         outside = _STRING.sub(b"", data)
         parts = outside.count(b",") + outside.count(b"[") + outside.count(b"{")
-        if parts > MOST_PARTS:
-            return f"hold {parts:,} values, more than the {MOST_PARTS:,} that are read"
+        if parts > _MOST_PARTS:
+            return f"hold {parts:,} values, more than the {_MOST_PARTS:,} that are read"
     return None
 
 
@@ -203,7 +203,7 @@ def _read(data: bytes) -> dict[str, Any]:
 def _dictionary(record: EpisodeRecord) -> bytes:
     """Return what texts are deflated against: the nearer to the end, the cheaper it is to refer to."""
     messages = json.dumps([step["message"] for step in record["steps"]], separators=(",", ":"), ensure_ascii=True)
-    return (_common_texts() + messages.encode("ascii"))[-WINDOW:]
+    return (_common_texts() + messages.encode("ascii"))[-_WINDOW:]
 
 
 @cache

@@ -32,7 +32,7 @@ RATE_ITEMS = 10
 SLOW_SECONDS = 60.0
 REFRESHES_PER_SECOND = 4
 LINE_SECONDS = 10.0  # between two lines where there is no terminal
-STARTING = "starting"  # until an item has ended, where nothing else is known
+_STARTING = "starting"  # until an item has ended, where nothing else is known
 COMPILING = "compiling, the first time only"
 
 
@@ -126,12 +126,12 @@ class Progressing:
         if self._clock_start is not None and COMPILING in at_work:  # which says nothing about the time afterwards
             self._clock_start, self._counted_from = time.monotonic(), self._finished
         rate, known = self._rate(), [text for text in (at_work, self._waits_for()) if text]
-        return ", ".join([*([rate] if rate and not (known and rate == STARTING) else []), *known])
+        return ", ".join([*([rate] if rate and not (known and rate == _STARTING) else []), *known])
 
     def _rate(self) -> str:
         """Return rate and time left, or nothing as long as there is no basis for them."""
         if self._clock_start is None:
-            return "" if self._total is None else STARTING
+            return "" if self._total is None else _STARTING
         measured, done = time.monotonic() - self._clock_start, self._finished - self._counted_from
         if measured < RATE_SECONDS or done < (RATE_ITEMS if measured < SLOW_SECONDS else 1):
             return ""
@@ -183,7 +183,7 @@ def duration(seconds: float) -> str:
     return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
 
 
-MOST_ROWS = 24  # a terminal shows no more beside the rest
+_MOST_ROWS = 24  # a terminal shows no more beside the rest
 
 
 class LiveTable:
@@ -215,15 +215,15 @@ class LiveTable:
         headings += ["calls", "tokens", "dollars"] if asks_models else []
         headings += ["broken"] if self._broken else []
         lines = []
-        for names in rows[:MOST_ROWS]:
+        for names in rows[:_MOST_ROWS]:
             cells: list[Any] = [*names, *_shares(totals.get(names))]
             if asks_models:
                 calls, tokens, cost = used.get(names, (0, 0, 0.0))
                 cells += [calls, tokens, "?" if cost is None else f"{cost:.2f}"]
             lines.append([*cells, *([self._broken[names]] if self._broken else [])])
         note = "percent, so far; luck-adjusted with a slope of 1"
-        if len(rows) > MOST_ROWS:
-            note += f"; {len(rows) - MOST_ROWS} more rows"
+        if len(rows) > _MOST_ROWS:
+            note += f"; {len(rows) - _MOST_ROWS} more rows"
         return Table("", headings, lines, text_columns=2, notes=[note])
 
 

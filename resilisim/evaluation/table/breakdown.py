@@ -23,7 +23,7 @@ RAN_NO_TOOL: Final = ""  # key of messages that ran no tool
 
 NUM_KEPT: Final = 100  # costly calls
 MOST_SHARED: Final = 64  # explorations that are read at once, by several processes
-EXCERPT_LENGTH: Final = 200  # characters of a message that are kept
+_EXCERPT_LENGTH: Final = 200  # characters of a message that are kept
 
 # Finding out what the prompt does not say has a price, which is nobody's fault.
 _NO_BLAME: Final = "information"
@@ -163,7 +163,7 @@ class CallSums:
 
 
 def _costly_call(record: EpisodeRecord, step: StepRecord, label: str) -> CostlyCall:
-    regret, message = weight_of(record) * step["regret"], step["message"][:EXCERPT_LENGTH]
+    regret, message = weight_of(record) * step["regret"], step["message"][:_EXCERPT_LENGTH]
     return CostlyCall(record["policy"], record["prompt_type"], record["index"], step["turn"], message, label, regret)
 
 

@@ -32,7 +32,7 @@ SMALLEST_SHOWN = 0.0005  # what is rounded to the first digit that is shown
 UNNEEDED_SEARCH = "unneeded search"  # what searching cost beyond the fewest searches that show the tools
 OPTIMUM_POLICY = "exact-optimum"
 FEW_TASKS = 5  # with fewer, intervals are so wide that they hardly tell anything
-FITTED = (
+_FITTED = (
     "Where that explains outcomes better, more than the luck by V* is taken off: the draws of the tools that were "
     "still needed, with weights fitted on other episodes."
 )
@@ -464,7 +464,7 @@ def adjustment_notes(rows: Sequence[GroupSummary]) -> list[str]:
     """Return what is to be said of intervals and of what was taken off, where it is not as nearly always."""
     notes = [interval_note(rows)] if any(row.is_explored for row in rows) else []
     notes += [ON_ONE_TASK] if any(row.is_on_one_task for row in rows) else []
-    return notes + ([FITTED] if any(row.is_fitted for row in rows) else [])
+    return notes + ([_FITTED] if any(row.is_fitted for row in rows) else [])
 
 
 def summary_table(rows: Sequence[GroupSummary]) -> Table:

@@ -22,9 +22,9 @@ from resilisim.injection.traces.spans import is_span, traces_of_spans
 from resilisim.injection.traces.traced import Trace, calls_of_messages
 from resilisim.inputs import nearest_path, read_text, shown
 
-SUFFIXES: Final = (".json", ".jsonl", ".ndjson", ".log", ".eval", ".txt")
-MOST_CALLS: Final = 1_000_000
-EXPECTED: Final = (
+_SUFFIXES: Final = (".json", ".jsonl", ".ndjson", ".log", ".eval", ".txt")
+_MOST_CALLS: Final = 1_000_000
+_EXPECTED: Final = (
     "expected spans of OpenTelemetry (OTLP JSON; GenAI or OpenInference), logs of Inspect (.json, .eval), MCP messages "
     "(JSON-RPC lines), conversations with `messages`, or JSON Lines of calls"
 )
@@ -39,9 +39,9 @@ def trace_files(paths: Sequence[Path]) -> list[Path]:
     files: list[Path] = []
     for path in paths:
         if path.is_dir():
-            inside = sorted(file for file in path.rglob("*") if file.suffix in SUFFIXES and file.is_file())
+            inside = sorted(file for file in path.rglob("*") if file.suffix in _SUFFIXES and file.is_file())
             if not inside:
-                raise InvalidInputError(f"folder {str(path)!r} holds no traces: expected files {', '.join(SUFFIXES)}")
+                raise InvalidInputError(f"folder {str(path)!r} holds no traces: expected files {', '.join(_SUFFIXES)}")
             files += inside
         elif path.is_file():
             files.append(path)
@@ -67,13 +67,13 @@ def read_traces(files: Sequence[Path], read: Callable[[], None] = lambda: None) 
     for file in files:
         made = _traces_of(file)
         num_calls += sum(len(trace.calls) for trace in made)
-        if num_calls > MOST_CALLS:
-            raise InvalidInputError(f"{file}: with it there are more than {MOST_CALLS:,} calls; expected fewer")
+        if num_calls > _MOST_CALLS:
+            raise InvalidInputError(f"{file}: with it there are more than {_MOST_CALLS:,} calls; expected fewer")
         traces += made
         read()
     traces = [trace for trace in traces if trace.calls]
     if not traces:
-        raise InvalidInputError(f"the traces hold no call of a tool: {EXPECTED}")
+        raise InvalidInputError(f"the traces hold no call of a tool: {_EXPECTED}")
     return traces
 
 
@@ -82,7 +82,7 @@ def _traces_of(file: Path) -> list[Trace]:
         raise InvalidInputError(f"{file}: has {file.stat().st_size:,} bytes; expected at most {MOST_TRACE_BYTES:,}")
     if file.suffix == ".eval":
         return traces_of_eval_file(file)
-    source, text = str(file), read_text(file, "trace", EXPECTED)
+    source, text = str(file), read_text(file, "trace", _EXPECTED)
     values = list(_values(text))
     if values:
         return _told_apart(values, source)
@@ -94,7 +94,7 @@ def _traces_of(file: Path) -> list[Trace]:
     lines = [value for value, _ in json_in_lines(text)]
     if lines:
         return _told_apart(lines, source)
-    raise InvalidInputError(f"{source}: holds no JSON; {EXPECTED}")
+    raise InvalidInputError(f"{source}: holds no JSON; {_EXPECTED}")
 
 
 def _values(text: str) -> Iterator[Any]:
@@ -139,4 +139,4 @@ def _told_apart(values: list[Any], source: str) -> list[Trace]:
     if is_call(first):
         return traces_of_calls(values, source)
     seen = ", ".join(map(str, first)) if isinstance(first, dict) else shown(first)
-    raise InvalidInputError(f"{source}: its first value ({seen[:100]}) is in no known format; {EXPECTED}")
+    raise InvalidInputError(f"{source}: its first value ({seen[:100]}) is in no known format; {_EXPECTED}")

@@ -32,7 +32,7 @@ from resilisim.tool_library import Tool, ToolLibrary
 from resilisim.tool_library.names import given_name
 
 FAULTS_NAME: Final = "faults.json"
-FITTED: Final = "fitted to these traces"
+_FITTED: Final = "fitted to these traces"
 
 
 @dataclass(slots=True)
@@ -187,7 +187,7 @@ def record_traces(
             faults.untold.append(
                 f"The traces do not show whether a call with a lost answer ran: V* assumes that it {did}."
             )
-    made = {"schema": "resilisim-faults-1", "law": FITTED if fitted else asked.law.name, **faults.to_mapping()}
+    made = {"schema": "resilisim-faults-1", "law": _FITTED if fitted else asked.law.name, **faults.to_mapping()}
     write_file_atomically(directory / FAULTS_NAME, (json.dumps(made, indent=1, ensure_ascii=False) + "\n").encode())
     return ReadTraces(directory, asked.law, fitted, faults, tuple(records))
 

@@ -38,7 +38,7 @@ from resilisim.tool_library import ToolLibrary
 
 CLIENT_NAME = "mcp-client"  # under which results stand
 # Why an episode is lost that was handed out and not finished.
-GIVEN_UP = {
+_GIVEN_UP = {
     "timeout": "the client took longer than {seconds:g} seconds",
     "gone": "the server was stopped before the client was done",
     "left": "it was handed out, and its server ended before it was finished",
@@ -196,7 +196,7 @@ class Episodes:
 
     def _lose(self, session: Session, how: str) -> None:
         self.num_lost += 1
-        session.lose(GIVEN_UP[how].format(seconds=self._run.episode_seconds or 0.0))
+        session.lose(_GIVEN_UP[how].format(seconds=self._run.episode_seconds or 0.0))
         record = session.record()
         self._under_way.pop(session, None)
         self._unwritten.append((encode_json_line(record), int(record["index"])))

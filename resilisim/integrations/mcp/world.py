@@ -22,7 +22,7 @@ from resilisim.worlds.base import PAPER_RULES, DoneCall, Grade, ReferenceCall, T
 from resilisim.worlds.pages.world import grade_answer
 
 NAME: Final = "mcp"
-TASK_TYPE: Final = "mcp_question"
+_TASK_TYPE: Final = "mcp_question"
 _LONGEST_WORDS: Final = 2_000  # of what a tool says of its failure
 _ASKED_OF: Final[Mapping[str, str]] = {
     "one": "Answer with the answer alone.",
@@ -124,10 +124,10 @@ class McpWorld:
         description = f"{asked.question}\n\n{_ASKED_OF[asked.form]}"
         outputs = {"answer": asked.form}
         required = tuple(dict.fromkeys(tools))
-        instance_id = instance_id_of(TASK_TYPE, required, {}, outputs, description)
+        instance_id = instance_id_of(_TASK_TYPE, required, {}, outputs, description)
         return Task(
             instance_id=instance_id,
-            task_type=TASK_TYPE,
+            task_type=_TASK_TYPE,
             description=description,
             inputs={},
             expected_outputs=outputs,

@@ -27,8 +27,8 @@ from resilisim.redaction import fit_to_show
 from resilisim.seeding import Draws
 from resilisim.tool_library.parameters import ParameterMode
 
-LOGGER = logging.getLogger("resilisim.agents")
-LOGGER.addHandler(logging.NullHandler())  # who wants to read along says so; the record has it all
+_LOGGER = logging.getLogger("resilisim.agents")
+_LOGGER.addHandler(logging.NullHandler())  # who wants to read along says so; the record has it all
 CONTEXT_OVERFLOW: Final = "context_overflow"  # the limit that a conversation hits which is too long for its model
 CUT_OFF: Final = "the reply was cut off, because it reached the limit of tokens: think and write less"
 
@@ -286,7 +286,7 @@ class AgentRun:
             details["excerpt"] = str(details["excerpt"])[:EXCERPT_LENGTH]
         self.transcript.add_event(kind, component, text, self.turn, details)
         if kind in WARNING_KINDS:
-            LOGGER.warning("%s: %s: %s", component, kind, fit_to_show(text, one_line=True))
+            _LOGGER.warning("%s: %s: %s", component, kind, fit_to_show(text, one_line=True))
 
     def unreadable(
         self, component: str, reply: ChatReply, what: Unreadable, counter: str = "malformed_replies"

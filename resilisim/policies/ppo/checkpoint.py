@@ -82,7 +82,7 @@ _SHIPPED = {name: Path(__file__).parent / name for name in SHIPPED_CHECKPOINTS}
 MAX_DESCRIPTION_BYTES = 2**17
 MAX_PARAMETERS = 100_000_000
 MAX_WEIGHTS_BYTES = 4 * MAX_PARAMETERS + 2**17
-MAX_MESSAGE_LENGTH = 500  # what is wrong with a file may repeat what stands in it
+_MAX_MESSAGE_LENGTH = 500  # what is wrong with a file may repeat what stands in it
 
 PICKLES = (b"PK", b"\x80\x02", b"\x80\x04", b"\x80\x05")  # how files that `torch.save` and `pickle` write begin
 
@@ -308,9 +308,9 @@ def load_checkpoint(folder: Path | str) -> LoadedPolicy:
     try:
         return replace(_load(source, f"checkpoint {_named(folder)}"), look_ahead=look_ahead)
     except InvalidInputError as error:
-        if len(str(error)) <= MAX_MESSAGE_LENGTH:
+        if len(str(error)) <= _MAX_MESSAGE_LENGTH:
             raise
-        raise InvalidInputError(f"{str(error)[:MAX_MESSAGE_LENGTH]}...") from None
+        raise InvalidInputError(f"{str(error)[:_MAX_MESSAGE_LENGTH]}...") from None
 
 
 def description_hash(folder: Path | str) -> str:

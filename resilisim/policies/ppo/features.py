@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from resilisim.envs.workflow import spaces
 
 NUM_VALUES = 256  # values of a column
-PLACES = 9  # codes of a place: none, 1 to 7, 8 or later
+_PLACES = 9  # codes of a place: none, 1 to 7, 8 or later
 STEPS_PER_EPISODE = 20  # the longest episode of the two laws; later steps saturate
 LARGEST_SCALED = 2.0  # counts beyond twice their scale no longer differ
 
@@ -65,7 +65,7 @@ TOOL_GROUPS = (
     Group(spaces.TOOL_STATUS, codes=len(spaces.STATUSES)),
     # DUE says which tool is next; PLACE adds only whether a tool that has succeeded was required, and roughly where.
     Group(spaces.TOOL_PLACE, scale=8),
-    Group(spaces.TOOL_DUE, codes=PLACES, scale=8),
+    Group(spaces.TOOL_DUE, codes=_PLACES, scale=8),
     Group(spaces.TOOL_EXECUTIONS, scale=4),
     # The constraint filter and the fallback look at up to three failures.
     Group(spaces.TOOL_RETRIES, codes=4),
@@ -73,8 +73,8 @@ TOOL_GROUPS = (
     Group(spaces.TOOL_NUM_FAILED, positive=True, scale=4),
     Group(spaces.TOOL_CLEAN_PROBABILITY, scale=255),
     Group(spaces.TOOL_NUM_DEPENDENTS_DUE, scale=4),
-    Group(spaces.TOOL_FIRST_DEPENDENT_DUE, codes=PLACES),
-    Group(spaces.TOOL_FIRST_DESCENDANT_DUE, codes=PLACES),
+    Group(spaces.TOOL_FIRST_DEPENDENT_DUE, codes=_PLACES),
+    Group(spaces.TOOL_FIRST_DESCENDANT_DUE, codes=_PLACES),
     Group(spaces.TOOL_LEVEL, scale=8),
     Group(spaces.TOOL_NUM_DEPENDENCIES, scale=4),
     Group(spaces.TOOL_OPERATION_TYPE, codes=6),
@@ -92,7 +92,7 @@ TASK_GROUPS = (
     Group(spaces.TASK_STEPS_USED, positive=True, scale=STEPS_PER_EPISODE),
     Group(spaces.TASK_STEPS_LEFT, codes=STEPS_PER_EPISODE + 1, scale=STEPS_PER_EPISODE),
     Group(spaces.TASK_NUM_REQUIRED, scale=8),
-    Group(spaces.TASK_NUM_DUE, codes=PLACES, scale=8),
+    Group(spaces.TASK_NUM_DUE, codes=_PLACES, scale=8),
     Group(spaces.TASK_MILESTONES, scale=4),
     Group(spaces.TASK_MILESTONES_EXPECTED, scale=4),
     Group(spaces.TASK_TOTAL_FAILURES, positive=True, scale=8),
@@ -126,9 +126,9 @@ PART_GROUPS = (
     Group(spaces.PART_IS_VALIDATOR, scale=1),
     Group(spaces.PART_IS_OPENER, scale=1),
     Group(spaces.PART_RATE_NUM_DUE, codes=4, scale=4),
-    Group(spaces.PART_RATE_FIRST_DUE, codes=PLACES),
+    Group(spaces.PART_RATE_FIRST_DUE, codes=_PLACES),
     Group(spaces.PART_GROUP_NUM_DUE, codes=4, scale=4),
-    Group(spaces.PART_GROUP_FIRST_DUE, codes=PLACES),
+    Group(spaces.PART_GROUP_FIRST_DUE, codes=_PLACES),
 )
 LAW_GROUPS = (
     Group(spaces.LAW_CAN_WAIT, scale=1),
@@ -148,7 +148,7 @@ LAW_GROUPS = (
 )
 # What is shown beside with `detailed=True`.
 SERVING_GROUPS = (
-    Group(spaces.PART_SERVES_DUE, codes=PLACES),
+    Group(spaces.PART_SERVES_DUE, codes=_PLACES),
     Group(spaces.PART_SERVES_DISTANCE, codes=5),
     Group(spaces.PART_SERVES_NUM, codes=4, scale=4),
     Group(spaces.PART_SERVES_CHANCE, scale=255),

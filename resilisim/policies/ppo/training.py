@@ -90,7 +90,7 @@ from resilisim.tasks.split import split_of
 from resilisim.tool_library import ToolLibrary, default_library
 
 TENSORBOARD_FOLDER = "tensorboard"
-NEVER = 2**31  # stable-baselines3 logs every so many rollouts of one call, which are one here; the loop logs itself
+_NEVER = 2**31  # stable-baselines3 logs every so many rollouts of one call, which are one here; the loop logs itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -378,7 +378,7 @@ class _Run:
             self._enter(number)
         self._parts.before_rollout(self._model, self._envs, self._share_done())
         size = config.num_envs * config.rollout_steps
-        self._model.learn(size, self._callback, log_interval=NEVER, reset_num_timesteps=False)
+        self._model.learn(size, self._callback, log_interval=_NEVER, reset_num_timesteps=False)
         self._figures = self._recorder.figures
         self._parts.after_rollout(self._at.update, self._figures, self._recorder.sequences)
         self._at = replace(self._at, update=self._at.update + 1)

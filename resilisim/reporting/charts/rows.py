@@ -42,7 +42,7 @@ BAR_HEIGHT, BAR_THICKNESS = 25.0, 16.0  # of a row, of the bar in it
 FOREST_HEIGHT, FOREST_PADDING = 15.0, 16.0  # of each interval, and of a row beside them
 HEADING_HEIGHT = 34.0  # of a group of rows
 RESULTS_GAP = 24.0
-MARGIN = 14.0  # right of a column of results, for what lies at its end
+_MARGIN = 14.0  # right of a column of results, for what lies at its end
 VALUE_WIDTH, NUMBER_WIDTH = 152.0, 52.0  # of a number with its interval, of the number alone
 MOST_SHARE = 1.1  # of the ceiling that the axis shows: what lies beyond is noise, and stands in the numbers
 
@@ -350,14 +350,14 @@ def _axes(rows: Sequence[ResultRow], layout: Layout) -> tuple[Axis, Axis, float]
         left, width = layout.label_width, (layout.width - layout.label_width - VALUE_WIDTH - RESULTS_GAP) * 0.46
         second = left + width + VALUE_WIDTH + RESULTS_GAP
         rest = layout.width - second
-    shares = Axis(left, width - MARGIN, min(max([1.0, *reach]), MOST_SHARE))
-    return shares, Axis(second, rest - MARGIN, step * max(2, math.ceil(longest / step - 1e-9))), step
+    shares = Axis(left, width - _MARGIN, min(max([1.0, *reach]), MOST_SHARE))
+    return shares, Axis(second, rest - _MARGIN, step * max(2, math.ceil(longest / step - 1e-9))), step
 
 
 def _share(row: ResultRow, axis: Axis, y: float, layout: Layout) -> Iterator[Shape]:
     number, interval = row.texts
     if not layout.is_narrow:
-        x = axis.end + MARGIN + NUMBER_WIDTH + (0.0 if row.has_share else 30.0)
+        x = axis.end + _MARGIN + NUMBER_WIDTH + (0.0 if row.has_share else 30.0)
         yield words(x, y + 4.0, number, "value", "end")
         yield words(x + 7.0, y + 4.0, interval, "tick")
     if row.has_share:

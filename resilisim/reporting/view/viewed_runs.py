@@ -35,7 +35,7 @@ State = Literal["under way", "stopped", "finished", "broken"]
 
 QUIET_SECONDS: Final = 120.0  # a run that has not finished and has written nothing for so long is not under way
 MOST_FOLDERS: Final = 20_000  # that are looked into
-DEEPEST: Final = 8  # folders below the one that is shown
+_DEEPEST: Final = 8  # folders below the one that is shown
 _BLOCK: Final = 1 << 22  # bytes that are read at once
 
 
@@ -299,7 +299,7 @@ def _run_folders(root: Path) -> Iterator[tuple[str, Path]]:
     for number, (folder, below, files) in enumerate(os.walk(root)):
         path = Path(folder)
         relative = path.relative_to(root)
-        below[:] = sorted(name for name in below if not name.startswith(".")) if len(relative.parts) < DEEPEST else []
+        below[:] = sorted(name for name in below if not name.startswith(".")) if len(relative.parts) < _DEEPEST else []
         if number >= MOST_FOLDERS:
             return
         if _holds_run(path, files):

@@ -19,7 +19,7 @@ from resilisim.tool_library.differentiation import tools_named_in
 from resilisim.tool_library.library import ToolLibrary
 from resilisim.tool_library.tool import Tool
 
-SHORTEST_LIMIT = 1500  # characters that any description may have
+_SHORTEST_LIMIT = 1500  # characters that any description may have
 LENGTH_FACTOR = 2  # times the original's length; a longer text says something else
 
 
@@ -58,7 +58,7 @@ def kept_values(task: Task) -> tuple[str, ...]:
 
 def longest_description(original: str) -> int:
     """Return how many characters a description may have that stands for another one."""
-    return max(SHORTEST_LIMIT, LENGTH_FACTOR * len(original))
+    return max(_SHORTEST_LIMIT, LENGTH_FACTOR * len(original))
 
 
 def check_text(description: str, original: str, library: ToolLibrary, kept_values: Sequence[str]) -> None:

@@ -28,7 +28,7 @@ from resilisim.worlds.apis.twin import Twin, TwinLaw
 from resilisim.worlds.base import DoneCall, Grade, ReferenceCall, ToolError, reference_calls, resolve_parameters
 
 NAME = "apis-v1"
-MODES = ("", "faults", "live")
+_MODES = ("", "faults", "live")
 FAULTS_SPEED = 30.0  # a call without an answer takes a second, far more than one with an answer
 _EARLIER = re.compile(r"\$\{([\w-]+)\.([^{}]+)\}")
 _NUMBER = re.compile(r"-?\d+(?:,\d{3})*(?:\.\d+)?(?:e-?\d+)?", re.IGNORECASE)
@@ -45,8 +45,8 @@ class ApiWorld:
     """
 
     def __init__(self, mode: str = "") -> None:
-        if mode not in MODES:
-            raise unknown_name("kind of apis-v1", mode, MODES[1:])
+        if mode not in _MODES:
+            raise unknown_name("kind of apis-v1", mode, _MODES[1:])
         self.name = f"{NAME}:{mode}" if mode else NAME
         self.library = api_library()
         self._mode = mode
@@ -111,12 +111,12 @@ class _Lines:
         return ApiClient(Address(twin.url, speed=speed), MOST_CALLS_A_HOST)
 
 
-@functools.lru_cache(maxsize=len(MODES))
+@functools.lru_cache(maxsize=len(_MODES))
 def _lines(mode: str) -> _Lines:
     return _Lines(mode)
 
 
-@functools.lru_cache(maxsize=len(MODES))
+@functools.lru_cache(maxsize=len(_MODES))
 def _tasks(world: str) -> tuple[Task, ...]:
     text = resources.files("resilisim.worlds.apis").joinpath("tasks.json").read_text(encoding="utf-8")
     return tuple(_task(entry, world) for entry in read_json(text, "tasks.json"))

@@ -22,8 +22,8 @@ _GRAPHS: Final[Mapping[tuple[str, str], bool]] = {  # and whether it is directed
 _SETS: Final = frozenset({("builtins", "set"), ("builtins", "frozenset"), ("__builtin__", "set")})
 _DICTS: Final = frozenset({("builtins", "dict"), ("__builtin__", "dict"), ("collections", "OrderedDict")})
 _REBUILDERS: Final = frozenset({("copyreg", "_reconstructor"), ("copy_reg", "_reconstructor")})
-MOST_VALUES: Final = 50_000_000  # in the nodes and edges of a graph, aliases of one value counted each time
-DEEPEST: Final = 16  # lists and objects within each other
+_MOST_VALUES: Final = 50_000_000  # in the nodes and edges of a graph, aliases of one value counted each time
+_DEEPEST: Final = 16  # lists and objects within each other
 
 
 class UnreadableGraphError(ValueError):
@@ -138,11 +138,11 @@ class _Copier:
     """Copies values as JSON has them; what is none is a refusal, as is more than anybody's graph holds."""
 
     def __init__(self) -> None:
-        self._left = MOST_VALUES
+        self._left = _MOST_VALUES
 
     def __call__(self, value: Any, depth: int = 0) -> Any:
         self._left -= 1
-        if self._left < 0 or depth > DEEPEST:
+        if self._left < 0 or depth > _DEEPEST:
             raise UnreadableGraphError("its nodes and edges hold more values, or deeper ones, than graphs have")
         if value is None or isinstance(value, bool | int | float | str):
             return value

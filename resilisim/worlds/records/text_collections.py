@@ -17,7 +17,7 @@ from resilisim.worlds.records.fictional_tables import ColumnDraws, fictional_peo
 
 MOST_AGENDA_EVENTS: Final = 20_000
 MOST_PARAGRAPHS: Final = 5_000
-FIRST_DAY: Final = datetime.date(2042, 1, 1)
+_FIRST_DAY: Final = datetime.date(2042, 1, 1)
 _DAYS = 365
 _PARTS_OF_DAY = (7 * 60, 12 * 60 + 30, 18 * 60)  # when something can begin; nobody is in two places at once
 _NUM_PEOPLE = 90
@@ -107,7 +107,7 @@ def agenda(seed: int, count: int) -> tuple[list[str], list[Event]]:
     people = fictional_people(names, _NUM_PEOPLE)
     places = [f"{word} {names.choice(VENUES)}" for word in fictional_words(names, 160)]
     slots = np.argsort(draws.below("slots", _NUM_PEOPLE * _DAYS * 3, 2**31 - 1), kind="stable")[:count]
-    days = [day_text(FIRST_DAY + datetime.timedelta(day)) for day in range(_DAYS)]
+    days = [day_text(_FIRST_DAY + datetime.timedelta(day)) for day in range(_DAYS)]
     activity, place = draws.below("activity", count, len(ACTIVITIES)), draws.below("place", count, len(places))
     delay, length = draws.below("delay", count, 13), draws.between("length", count, 9, 36)
     wording = draws.below("wording", count, len(_AGENDA_TEXTS))

@@ -25,7 +25,7 @@ from resilisim.worlds.records.contents import GRAPHS, Records
 from resilisim.worlds.records.database import Rows, quoted
 
 SHOWN_ROWS: Final = 200  # of a filtered table
-MOST_VALUES: Final = 10_000  # of a column
+_MOST_VALUES: Final = 10_000  # of a column
 DEFAULT_PASSAGES, MOST_PASSAGES = 3, 50
 LONGEST_TEXT, LONGEST_CODE = 2_000, 20_000  # characters of a name or condition, and of a program
 MOST_COMPARED: Final = 200  # names among which the one that was meant is looked for
@@ -122,7 +122,7 @@ def _library() -> ToolLibrary:
                 "Returns the values of a column of the loaded database, of all rows that the filters have left.",
                 text("column_name", "Name of the column."),
                 ReturnValue("row_count", "integer", "Number of rows."),
-                ReturnValue("values", "array", f"Their values, at most {MOST_VALUES:,}."),
+                ReturnValue("values", "array", f"Their values, at most {_MOST_VALUES:,}."),
                 after="LoadDB",
             ),
             tool(
@@ -256,7 +256,7 @@ class RecordsWorkspace:
     def _get_value(self, column_name: str) -> dict[str, Any]:
         columns = self._records.database.columns(self._database())
         column = self._known("column", column_name.strip(), columns)
-        selected = self._select(quoted(column), rows=MOST_VALUES)
+        selected = self._select(quoted(column), rows=_MOST_VALUES)
         values = [row[0] for row in selected.rows]
         return {"column": column, "row_count": self._count() if selected.more else len(values), "values": values}
 

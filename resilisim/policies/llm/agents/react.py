@@ -38,7 +38,7 @@ FINISH_TOOL: Final = ToolSpec(
 )
 FINISH_FORM: Final = 'Action: finish {"answer": "..."}'  # what a text agent that is one loop writes at the end
 NO_PROBLEM: Final = ("", "none", "null", "no", "n/a", "false")
-STOP_TEXTS: Final = ("\nObservation:",)
+_STOP_TEXTS: Final = ("\nObservation:",)
 OBSERVED: Final = "Observation: "  # what stands before what an action brought
 MOST_CALLS_KEPT: Final = 8  # of one reply; only the first one is carried out
 LONGEST_NAME: Final = 64  # endpoints take no longer names of functions
@@ -253,7 +253,7 @@ class _Loop:
 
     async def _ask(self, messages: Sequence[ChatMessage]) -> _Turn:
         functions = [spec.to_function() for spec in self.specs] if self.run.native else []
-        reply = await self.run.ask(self.role, messages, stop=() if functions else STOP_TEXTS, tools=functions)
+        reply = await self.run.ask(self.role, messages, stop=() if functions else _STOP_TEXTS, tools=functions)
         words = excerpt(visible(reply.text), LONGEST_WORDS)
         calls = reply.tool_calls if functions else ()
         wish = _wish_of(calls[0], words) if calls else read_action(reply.text, self.specs)

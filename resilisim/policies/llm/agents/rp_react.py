@@ -50,7 +50,7 @@ from resilisim.tool_library import ToolLibrary
 
 PLANNER: Final = "planner"
 EXECUTOR: Final = "executor"
-ALL: Final = "all"
+_ALL: Final = "all"
 NO_VARIABLES: Final = "(none)"
 LONGEST_RESULT: Final = 8_000  # characters of an executor's answer that the planner is given
 _NAME = re.compile(r"[A-Za-z][\w-]{0,30}\Z")
@@ -486,7 +486,7 @@ def read_team(text: str) -> dict[str, tuple[str, ...] | None]:
 
     Returned are the names of each executor's tools, None for all of them; what cannot be read is refused.
     """
-    if text.strip().lower() == ALL:
+    if text.strip().lower() == _ALL:
         return {EXECUTOR: None}
     team: dict[str, tuple[str, ...] | None] = {}
     for part in filter(str.strip, text.split(";")):
@@ -511,7 +511,7 @@ def _address_of_calls(team: Mapping[str, tuple[str, ...] | None]) -> str:
 
 def read_tools(text: str) -> tuple[str, ...] | None:
     """Read names of tools, `tool_call+tool_search`; None for "all"."""
-    if text.strip().lower() == ALL:
+    if text.strip().lower() == _ALL:
         return None
     return tuple(dict.fromkeys(name.strip() for name in text.split("+") if name.strip()))
 

@@ -13,8 +13,9 @@ from typing import Annotated
 
 from annotated_types import Ge
 
+from resilisim.bounds import Count, Share
 from resilisim.envs.workflow.kernels.training_law import COVERAGE_PHASE, SEQUENCE_PHASE
-from resilisim.policies.ppo.between_rollouts.remembered import Count, Phase, Remembered, Share
+from resilisim.policies.ppo.between_rollouts.remembered import Phase, Remembered
 
 # Without a value in the paper: windows hold hundreds of episodes, so five in a row above the line are no accident.
 CONSISTENT_WINDOWS = 5

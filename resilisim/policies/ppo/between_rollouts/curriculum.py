@@ -11,10 +11,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from resilisim.bounds import Count, Share
 from resilisim.envs.workflow.kernels.training_law import MAX_STAGE
 from resilisim.envs.workflow.options import BENCHMARK_TURNS
 from resilisim.errors import InvalidInputError
-from resilisim.policies.ppo.between_rollouts.remembered import Count, Remembered, Share, Stage
+from resilisim.policies.ppo.between_rollouts.remembered import Remembered, Stage
 from resilisim.simulator.end_rules import EndRules
 from resilisim.simulator.exact.references import solve_all
 from resilisim.simulator.law import Law

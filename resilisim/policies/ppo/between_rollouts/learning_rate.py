@@ -8,8 +8,9 @@ from typing import Annotated, Literal
 
 from annotated_types import Ge
 
+from resilisim.bounds import Count, Share
 from resilisim.envs.workflow.kernels.training_law import COVERAGE_PHASE, SEQUENCE_PHASE
-from resilisim.policies.ppo.between_rollouts.remembered import Count, Phase, Remembered, Share, Stage
+from resilisim.policies.ppo.between_rollouts.remembered import Phase, Remembered, Stage
 
 STAGE_FACTOR = 0.95  # gamma_curriculum
 PHASE_CHANGE_FACTOR = 1.2  # beta_phase after a change to the sequence phase

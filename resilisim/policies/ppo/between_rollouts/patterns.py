@@ -12,8 +12,9 @@ from typing import Annotated
 
 from annotated_types import MaxLen, MinLen
 
+from resilisim.bounds import Count
 from resilisim.envs.workflow.kernels.records import PATTERN_LENGTHS
-from resilisim.policies.ppo.between_rollouts.remembered import Count, Remembered
+from resilisim.policies.ppo.between_rollouts.remembered import Remembered
 
 # With 30 tools there are 870 ordered pairs and 24,360 ordered triples; those of the 5,040 benchmark tasks fit easily.
 MOST_PATTERNS = 512

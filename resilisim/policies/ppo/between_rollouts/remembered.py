@@ -17,8 +17,6 @@ from resilisim.inputs import validated
 
 Phase = Annotated[int, Ge(COVERAGE_PHASE), Le(SEQUENCE_PHASE)]
 Stage = Annotated[int, Ge(0), Le(MAX_STAGE)]
-Share = Annotated[float, Ge(0), Le(1)]
-Count = Annotated[int, Ge(1)]
 
 
 class Remembered:

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sb3_contrib import MaskablePPO
 
+from resilisim.bounds import Count
 from resilisim.envs.workflow.kernels.training_law import MAX_STAGE, SEQUENCE_PHASE, phase_of
 from resilisim.envs.workflow.vector import WorkflowVectorEnv
 from resilisim.errors import StoreError
@@ -24,7 +25,7 @@ from resilisim.policies.ppo.between_rollouts.convergence import ConvergenceMonit
 from resilisim.policies.ppo.between_rollouts.curriculum import BY_OPTIMUM, PAPER_LESSONS, Curriculum, Lesson
 from resilisim.policies.ppo.between_rollouts.learning_rate import ScheduleState, scheduled
 from resilisim.policies.ppo.between_rollouts.patterns import PatternLibrary
-from resilisim.policies.ppo.between_rollouts.remembered import Count, Remembered
+from resilisim.policies.ppo.between_rollouts.remembered import Remembered
 from resilisim.policies.ppo.config import TrainingConfig
 
 # Of each episode that finished in a rollout, in the order of finishing: float64 (num_finished,) by name.

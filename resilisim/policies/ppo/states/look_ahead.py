@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from resilisim.errors import InvalidInputError
 from resilisim.policies.ppo.states.transition import ActsInStates, Reached, States, Transition, merge_places
 
-MOST_CALLS = 4  # each more takes about three times as long
+_MOST_CALLS = 4  # each more takes about three times as long
 NUM_CHOICES = 3  # actions that are tried in a state, the most probable ones
-MARGIN = 0.05  # by how much another action has to be worth more than a policy's own choice: its values err that much
-MEMORY = 2**28  # bytes that the states of a level may take
+_MARGIN = 0.05  # by how much another action has to be worth more than a policy's own choice: its values err that much
+_MEMORY = 2**28  # bytes that the states of a level may take
 
 
 class Judge(Protocol):
@@ -41,15 +41,15 @@ class LookAhead(ActsInStates):
 
     Args:
         judge: The policy.
-        calls: How deep, 1 to MOST_CALLS.
+        calls: How deep, 1 to 4.
         num_choices: Actions that are tried in each state.
         margin: By how much another action has to be worth more than the most probable one.
     """
 
-    def __init__(self, judge: Judge, calls: int, num_choices: int = NUM_CHOICES, margin: float = MARGIN) -> None:
-        if not 1 <= calls <= MOST_CALLS:
+    def __init__(self, judge: Judge, calls: int, num_choices: int = NUM_CHOICES, margin: float = _MARGIN) -> None:
+        if not 1 <= calls <= _MOST_CALLS:
             raise InvalidInputError(
-                f"a look-ahead of {calls} calls: expected 1 to {MOST_CALLS}, as in policy:default+2"
+                f"a look-ahead of {calls} calls: expected 1 to {_MOST_CALLS}, as in policy:default+2"
             )
         self._judge, self._calls, self._num_choices, self._margin = judge, calls, num_choices, margin
 
@@ -72,7 +72,7 @@ class LookAhead(ActsInStates):
 
         What an action is worth that is not legal is -1.
         """
-        size = max(1, MEMORY // (transition.state_size * self._num_choices * 8))
+        size = max(1, _MEMORY // (transition.state_size * self._num_choices * 8))
         actions, worths = [], []
         for first in range(0, len(states), size):
             some = states[first : first + size]

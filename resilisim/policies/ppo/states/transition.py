@@ -54,11 +54,11 @@ from resilisim.simulator.state import COMPLETION, ENDED, NEXT_PLACE, SPOILT, TUR
 from resilisim.tasks import Task
 
 NUM_ENVS = 2048  # states that are stepped and shown to the network at once
-MEMORY = 2**27  # bytes that the states which are stepped at once may take
+_MEMORY = 2**27  # bytes that the states which are stepped at once may take
 MOST_FINDINGS = 10  # outputs that a validator may tell of at once
 
 # Columns of what a call can bring: the first four are an `Outcome` and its chance, then the state and its number.
-OF_CHANCE, OF_RESULT, OF_TICKS, OF_SHOWN, OF_ROW, NUM_OF_OUTCOME = range(6)
+OF_CHANCE, OF_RESULT, OF_TICKS, OF_SHOWN, OF_ROW, NUM_OUTCOME_COLUMNS = range(6)
 
 
 @scalar
@@ -89,8 +89,8 @@ def list_outcomes(
     """List what the calls of some episodes can bring, each with its chance; return how much that is.
 
     `tools`, (num_rows,), are those that are executed, -1 for none; `timeouts`, (num_tools,), the shares of failures for
-    no reason of dependencies that show a TIMEOUT where errors have no kinds. `outcomes` is (most, NUM_OF_OUTCOME), with
-    room for 3 x NUM_RESULTS x durations for each row.
+    no reason of dependencies that show a TIMEOUT where errors have no kinds. `outcomes` is (most, NUM_OUTCOME_COLUMNS),
+    with room for 3 x NUM_RESULTS x durations for each row.
     """
     world = worlds[0]
     rules, count = world.rules, 0
@@ -260,7 +260,7 @@ class Transition:
     ) -> None:
         probe = _environment(1, tasks[:1], options).core
         self.state_size = probe.episodes.dtype.itemsize + probe.has_sections * probe.sections.dtype.itemsize
-        self._num_envs = int(np.clip(MEMORY // self.state_size, 16, num_envs))
+        self._num_envs = int(np.clip(_MEMORY // self.state_size, 16, num_envs))
         self.envs = _environment(self._num_envs, tasks, options)
         self.envs.set_patterns(patterns or {})
         self._core = core = self.envs.core
@@ -277,7 +277,9 @@ class Transition:
         size = -(-sum(part.stop - part.start for parts in self._keys for part in parts) // WORD_BYTES)
         mixing = np.random.default_rng(0).integers(-(2**63), 2**63 - 1, (size, 2), dtype=np.int64)
         self._mixing = mixing | 1
-        self._outcomes = np.zeros((3 * self._num_envs * NUM_RESULTS * int(self._rules.num_durations), NUM_OF_OUTCOME))
+        self._outcomes = np.zeros(
+            (3 * self._num_envs * NUM_RESULTS * int(self._rules.num_durations), NUM_OUTCOME_COLUMNS)
+        )
         self._rewards, self._ended = np.zeros(self._num_envs), np.zeros(self._num_envs, dtype=np.uint8)
 
     @property
