@@ -59,7 +59,8 @@ MOST_TOO_LARGE = 2  # lists that are too large, for each wanted, after which the
 # Of what is solved to be asked for other states, under a law without parts and with some: half a second.
 MAX_KEPT_STATES, MAX_KEPT_UNDER_PARTS = 100_000, 8_000
 MAX_CLOSURE_UNDER_PARTS = 6  # of such lists: larger ones can hardly ever be solved with so many states
-MAX_BRACKET_STATES = 20_000  # of what is bounded where it cannot be solved with so many
+# Of what is measured: states that a list without parts is searched with, and those of what is bounded: seconds each.
+MAX_SEARCHED_STATES, MAX_BRACKET_STATES = 1_000_000, 20_000
 # Of lists that are not selected, one for so many wanted: where one is too large, most are. Half as many lists as are
 # wanted will do.
 FEW_TOO_LARGE = 4
@@ -163,14 +164,21 @@ def random_settings(
 def optimum_bracket(problem: Problem) -> tuple[float, float]:
     """Return what V* of the start surely reaches, and what it is surely not above: the same where it is known.
 
-    Nothing is too large: what cannot be solved within MAX_BRACKET_STATES states under a law with parts, or in memory
-    under one without, is bounded.
+    Nothing is too large: what cannot be solved within MAX_BRACKET_STATES states under a law with parts, or
+    MAX_SEARCHED_STATES under one without, is bounded.
     """
+    start = start_state(problem)
     try:
-        optimum = solve_afresh(problem, MAX_BRACKET_STATES if problem.dynamics.has_sections else None)
+        if not problem.dynamics.has_sections:
+            value = solve_afresh(problem, MAX_SEARCHED_STATES, may_bound=False).value(start)
+            return value, value
+    except ExactLimitError:
+        pass
+    try:
+        optimum = solve_reachable(problem, max_states=MAX_BRACKET_STATES)
     except ExactLimitError:
         return 0.0, 1.0
-    low = optimum.value(start_state(problem))
+    low = optimum.value(start)
     return low, min(low + optimum.start_gap, 1.0)
 
 

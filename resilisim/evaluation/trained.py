@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 PLAIN, ANY_PART = "none", "any"  # of the parts of a law: there is none; whatever is drawn
 EPISODES_OF_A_TASK = 200  # of each task, where they are played and nobody says how many
 RANDOM_TOLERANCE = 2e-3  # how much of a success rate on random libraries may stay unknown
+MAX_FOLLOWED_STATES = 1_000  # in one step, for each list of a random library: a minute or two for three lists
 SOLVED_GAP = 1e-3  # V* that is known better than this counts as solved
 
 # Makes a context of what is done and how often; what it yields counts what is done with `advance`.
@@ -177,7 +178,7 @@ def measure_random_library(
     drawn = random_settings("test", number, num_tasks, num_tools=size, parts=parts, selected=False)
     library, law, rules = drawn.options.resolved_library(), drawn.options.failure_model(), drawn.options.end_rules()
     brackets = [optimum_bracket(build_problem(library, task.required_tools, law, rules)) for task in drawn.tasks]
-    measured = []
+    most, measured = [bracket[1] for bracket in brackets], []
     for policy in policies:
         check_library(policy, library)
         shown_as = observation_options(policy)
@@ -185,13 +186,17 @@ def measure_random_library(
         options = drawn.options.with_options(shown)
         actor = actor_of(policy)
         if episodes is None and actor.reads_state_alone:
-            rates = exact_rates(actor, drawn.tasks, options=options, tolerance=RANDOM_TOLERANCE)
+            room = MAX_FOLLOWED_STATES * len(drawn.tasks)
+            rates = exact_rates(actor, drawn.tasks, options=options, tolerance=RANDOM_TOLERANCE, max_states=room)
             low, high = rates.low.tolist(), rates.high.tolist()
+            # What it surely reaches, the best agent reaches, too.
+            least = [max(bracket[0], min(rate, bracket[1])) for bracket, rate in zip(brackets, low, strict=True)]
         else:
             number = EPISODES_OF_A_TASK if episodes is None else episodes
             played = play_closed_loop(actor, drawn.tasks, number, salt=EVALUATION_SALT, options=options)
             low = high = played.mean(axis=1).tolist()
-        measured.append(LibraryRates(low, high, [most for _, most in brackets], [least for least, _ in brackets]))
+            least = [bracket[0] for bracket in brackets]
+        measured.append(LibraryRates(low, high, most, least))
     return measured
 
 

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from resilisim.envs import random_libraries
-from resilisim.envs.random_libraries import MAX_CLOSURE, NUM_PARTS, random_law, random_settings
+from resilisim.envs.random_libraries import MAX_CLOSURE, NUM_PARTS, optimum_bracket, random_law, random_settings
 from resilisim.provenance import content_hash
 from resilisim.seeding import Draws
 from resilisim.simulator import build_problem, start_state
@@ -110,3 +110,19 @@ def test_values_are_the_optimum_and_what_is_too_large_is_counted(part, monkeypat
         problem = build_problem(library, task.required_tools, law, drawn.options.end_rules())
         assert value == pytest.approx(solve(problem).value(start_state(problem)), abs=1e-3)
     assert drawn.refused["too large to be solved"] > 0
+
+
+@pytest.mark.parametrize(("parts", "number"), [((), 2), (("outage",), 1)], ids=["plain", "outage"])
+def test_what_is_measured_is_bounded_where_it_has_no_room(parts, number, monkeypatch):
+    drawn = random_settings("bounded", number, 3, num_tools=12, parts=parts, selected=False)
+    library, law, rules = drawn.options.resolved_library(), drawn.options.failure_model(), drawn.options.end_rules()
+    problems = [build_problem(library, task.required_tools, law, rules) for task in drawn.tasks]
+    known = [optimum_bracket(problem) for problem in problems]
+    monkeypatch.setattr(random_libraries, "MAX_SEARCHED_STATES", 10)
+    monkeypatch.setattr(random_libraries, "MAX_BRACKET_STATES", 20)
+    bounded = [optimum_bracket(problem) for problem in problems]
+    for (least, most), (low, high) in zip(known, bounded, strict=True):
+        assert most - least < 1e-12
+        assert 0.0 < low <= least + 1e-12
+        assert high >= most - 1e-12
+    assert any(high - low > 0.01 for low, high in bounded)

@@ -49,6 +49,7 @@ def exact_rates(
     patterns: Mapping[tuple[str, ...], float] | None = None,
     progress: Callable[[int], None] | None = None,
     tolerance: float = TOLERANCE,
+    max_states: int | None = None,
 ) -> ExactRates:
     """Compute the success rates of what chooses actions by observations alone, under any law but the training law.
 
@@ -59,7 +60,8 @@ def exact_rates(
         patterns: Mined patterns, which it also shows.
         progress: Called with the number of tasks that were just finished.
         tolerance: By how much `low` and `high` of a task may differ; the least likely states are not followed. They
-            differ by more where the states of a step take more memory than STATES_MEMORY.
+            differ by more where there are more states than have room.
+        max_states: States of one number of steps that are followed; as many as STATES_MEMORY has room for if None.
 
     Raises:
         InvalidInputError: There is no task, or the law is the training law, or one where what has run is in doubt.
@@ -69,6 +71,8 @@ def exact_rates(
     by_state = bool(getattr(actor, "reads_state_alone", False))
     transition = Transition(tasks, options, patterns, by_state=by_state)
     most_states = max(STATES_MEMORY // transition.state_size, 256)
+    if max_states is not None:
+        most_states = min(most_states, max_states)
     num_tasks = int(np.clip(most_states // 1024, 1, NUM_TASKS))
     low, open_weight, num_states = np.zeros(len(tasks)), np.zeros(len(tasks)), 0
     for first in range(0, len(tasks), num_tasks):

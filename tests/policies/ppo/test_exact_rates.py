@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from resilisim.envs import random_libraries
 from resilisim.envs.random_libraries import random_settings
 from resilisim.envs.workflow import WorkflowOptions
 from resilisim.envs.workflow.spaces import (
@@ -26,6 +27,7 @@ from resilisim.envs.workflow.spaces import (
     meta_action_index,
 )
 from resilisim.errors import InvalidInputError
+from resilisim.evaluation.trained import measure_random_library
 from resilisim.exploration import explore
 from resilisim.policies.ppo.checkpoint import load_checkpoint
 from resilisim.policies.ppo.exact_rates import exact_rates
@@ -138,3 +140,23 @@ def test_under_each_part_of_a_law_the_computed_rate_is_that_of_many_episodes(par
 def test_the_training_law_is_refused() -> None:
     with pytest.raises(InvalidInputError, match="expected another one"):
         exact_rates(InOrder([0]), [TASK], options=WorkflowOptions(law="training"))
+
+
+def test_states_that_are_not_followed_are_not_known() -> None:
+    plan = [*build_problem(LIBRARY, TASK.required_tools).required]
+    whole, cut = exact_rates(InOrder(plan), [TASK]), exact_rates(InOrder(plan), [TASK], max_states=2)
+    assert cut.num_states < whole.num_states
+    assert cut.low[0] <= whole.low[0] < whole.high[0] + 1e-12 <= cut.high[0] + 2e-12
+    assert cut.high[0] - cut.low[0] > 0.01
+
+
+def test_what_a_policy_surely_reaches_the_best_agent_reaches_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = random_settings("test", 1, 3, num_tools=12, parts=("outage",), selected=False)
+    library, law, rules = drawn.options.resolved_library(), drawn.options.failure_model(), drawn.options.end_rules()
+    monkeypatch.setattr(random_libraries, "MAX_BRACKET_STATES", 20)
+    problems = [build_problem(library, task.required_tools, law, rules) for task in drawn.tasks]
+    brackets = [random_libraries.optimum_bracket(problem) for problem in problems]
+    (measured,) = measure_random_library([load_checkpoint("default")], 12, "outage", 1, 3, None)
+    assert measured.optimum == [most for _, most in brackets]
+    assert measured.least_optimum == [max(low, rate) for (low, _), rate in zip(brackets, measured.success, strict=True)]
+    assert measured.least_optimum != [low for low, _ in brackets]
