@@ -19,8 +19,9 @@ from networks import save_random
 from resilisim.envs.workflow import spaces
 from resilisim.envs.workflow.vector import WorkflowVectorEnv
 from resilisim.errors import InvalidInputError, StoreError
-from resilisim.policies.ppo import checkpoint, parts, training
+from resilisim.policies.ppo import checkpoint, training
 from resilisim.policies.ppo.adjustment import EPISODE_FIGURES, successful_tools
+from resilisim.policies.ppo.between_rollouts import training_parts
 from resilisim.policies.ppo.checkpoint import (
     PROGRESS_FILE,
     RESUME_FILE,
@@ -180,7 +181,7 @@ def test_imitation_that_was_stopped_goes_on_as_if_nothing_had_happened(paper_run
 @pytest.mark.long
 def test_a_run_with_a_curriculum_that_was_stopped_goes_on_at_its_stage(tmp_path, monkeypatch):
     """Stages change quickly here: a rate of two episodes decides."""
-    monkeypatch.setattr(parts, "BY_OPTIMUM", replace(parts.BY_OPTIMUM, min_episodes=2))
+    monkeypatch.setattr(training_parts, "BY_OPTIMUM", replace(training_parts.BY_OPTIMUM, min_episodes=2))
     config = small("quick", "curriculum=optimum", "max_steps=384", "evaluate_every=64")
     train(config, tmp_path / "whole")
     stages = [line["parts"]["stage"] for line in without_clock(tmp_path / "whole")]
