@@ -102,6 +102,7 @@ class WorkflowCore:
         self.sections = make_records(num_envs if self.has_sections else 1, of_sections)
         self._scratch_sections = make_records(1, of_sections)
         self._keep_finals = keep_finals
+        self._of_outcomes = outcome_dtype(self.episodes.dtype)
         final, final_sections = observation_dtype(self.episodes.dtype, 3), observation_dtype(of_sections, 2)
         self.finals = make_records(num_envs if keep_finals else 1, final)
         self.final_sections = make_records(num_envs if keep_finals and self.has_sections else 1, final_sections)
@@ -211,7 +212,7 @@ class WorkflowCore:
 
     def outcomes(self, rows: NDArray[np.int64]) -> Records:
         """Return how the latest episodes of some environments came out, by fields of `Episode`; zeros elsewhere."""
-        return _only(self.episodes["outcome"], rows).view(outcome_dtype(self.episodes.dtype))[:, 0]
+        return _only(self.episodes["outcome"], rows).view(self._of_outcomes)[:, 0]
 
     def _views(self, words: NDArray[np.int64], words_of_sections: NDArray[np.int64]) -> Observation:
         """Return the observations in blocks of records, int64 (num_records, num_words), as views."""
