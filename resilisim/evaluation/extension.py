@@ -25,7 +25,8 @@ from resilisim.policies.registry import with_changed
 from resilisim.provenance import content_hash
 from resilisim.redaction import SECRET_MARK
 from resilisim.statistics import Estimate
-from resilisim.statistics.estimates import clustered_mean, clustered_proportion
+from resilisim.statistics.comparison import mean_difference
+from resilisim.statistics.estimates import clustered_proportion
 from resilisim.tables.table import Table
 from resilisim.tasks import Task
 from resilisim.tool_library import ToolLibrary
@@ -87,7 +88,7 @@ class Extension:
     def gain(self) -> Estimate:
         """The difference in success, on common draws."""
         gains = [sum(after - before for before, after in pairs) for pairs in self.outcomes.values()]
-        return clustered_mean(gains, [len(pairs) for pairs in self.outcomes.values()]).cut(-1.0, 1.0)
+        return mean_difference(gains, [len(pairs) for pairs in self.outcomes.values()])
 
     def to_mapping(self) -> dict[str, Any]:
         """Return everything as JSON values."""

@@ -12,7 +12,7 @@ from resilisim.envs.settings import BENCHMARK_LAW
 from resilisim.seeding import EVALUATION_SALT
 from resilisim.simulator.problem import build_problem
 from resilisim.statistics import Estimate
-from resilisim.statistics.estimates import clustered_mean, clustered_ratio
+from resilisim.statistics.estimates import clustered_proportion, clustered_ratio
 from resilisim.tasks import Task
 from resilisim.tasks.task import TASK_TYPES
 from resilisim.tool_library import ToolLibrary
@@ -230,7 +230,7 @@ def _by_type(
 
     def summary(places: Sequence[int]) -> dict[str, Any]:
         own, best = [successes[place] for place in places], [optima[place] for place in places]
-        success = clustered_mean(own, [float(episodes)] * len(own))
+        success = clustered_proportion(own, [float(episodes)] * len(own))
         ratio = clustered_ratio(own, [value * episodes for value in best], episodes * len(own))
         return {
             "tasks": len(own),

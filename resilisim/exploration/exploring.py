@@ -17,7 +17,7 @@ from resilisim.options import check_options, option
 from resilisim.seeding import Draws
 from resilisim.simulator.draws import Branch, BranchingPoint
 from resilisim.simulator.rulebook.dynamics import Draw
-from resilisim.statistics.estimates import clustered_mean
+from resilisim.statistics.estimates import clustered_proportion
 
 WEIGHT_TOLERANCE: Final = 1e-9  # by how much weights of all branches may miss 1, and their luck 0
 WIDTH_ROUNDING: Final = 1e-15  # of a width
@@ -94,7 +94,7 @@ class ExploredRow:
         low, high, estimate = (
             math.fsum(getattr(row, name) for row in rows) / number for name in ("low", "high", "estimate")
         )
-        over_dice = clustered_mean([row.estimate for row in rows], [1.0] * number).cut(0.0, 1.0)
+        over_dice = clustered_proportion([row.estimate for row in rows], [1.0] * number)
         labels = dict.fromkeys(label for row in rows for label in row.losses)
         return replace(
             first,

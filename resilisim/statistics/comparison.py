@@ -23,6 +23,7 @@ from resilisim.statistics.estimates import (
     Estimate,
     FloatArray,
     IntArray,
+    Numbers,
     clustered_mean,
     clustered_proportion,
     finite_or_none,
@@ -270,6 +271,18 @@ def _as_far_as_known(difference: Difference, pairs: Pairs, level: float) -> Diff
     is_open = low.difference < high.difference
     interval = (low.difference, high.difference) if is_open else difference.interval
     return replace(difference, interval=interval, note=EXACT_ON_TASK)
+
+
+def mean_difference(sums: Numbers, counts: Numbers, level: float = CONFIDENCE_LEVEL) -> Estimate:
+    """Return the mean of differences between two rates, from one sum and one count per task.
+
+    Where all tasks agree the interval says what so many can rule out (`without_variation`), as that of a comparison.
+    """
+    estimate = clustered_mean(sums, counts, level)
+    if estimate.standard_error <= ROUNDING:
+        low, high = without_variation(estimate.value, estimate.num_clusters, level)[0]
+        estimate = replace(estimate, low=low, high=high)
+    return estimate.cut(-1.0, 1.0)
 
 
 def without_variation(

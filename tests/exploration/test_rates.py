@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
+from resilisim.exploration.exploring import ExploredRow
 from resilisim.exploration.frontier import Unplayed
 from resilisim.exploration.rates import Played, Rest, drawn_by_weight, is_worth_playing, rate_of
 from resilisim.seeding import Draws
@@ -56,3 +58,15 @@ def test_branches_are_played_while_they_tell_more_than_draws() -> None:
     assert is_worth_playing([], 1.0, 1)
     assert is_worth_playing([0.01], 0.5, 30)
     assert not is_worth_playing([0.001], 0.5, 30)
+
+
+def test_sets_of_replies_that_agree_leave_an_interval_that_so_few_allow() -> None:
+    row = ExploredRow(
+        "agent", "task", "optimal", 1.0, 1.0, 1.0, (1.0, 1.0), plays=3, drawn=0, unplayed=0.0, optimum=1.0
+    )
+    together = ExploredRow.of_dice([row] * 4)
+    assert together.interval == pytest.approx((0.025**0.25, 1.0))
+    assert (together.estimate, together.dice, together.plays) == (1.0, 4, 12)
+    other = replace(row, low=0.5, high=0.5, estimate=0.5)
+    low, high = ExploredRow.of_dice([row, other, row, other]).interval
+    assert 0.0 < low < 0.75 < high <= 1.0

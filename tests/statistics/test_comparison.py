@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from resilisim.statistics.comparison import PAIRED, Difference, Pairs, clustered_difference
+from resilisim.statistics.comparison import (
+    PAIRED,
+    Difference,
+    Pairs,
+    clustered_difference,
+    mean_difference,
+    without_variation,
+)
 from resilisim.statistics.estimates import CONFIDENCE_LEVEL, FloatArray, clustered_mean, t_quantile
 
 MOST_RARE = 24  # more rare losses of one agent in a sample are not looked at
@@ -61,3 +68,11 @@ def test_the_p_value_on_one_task_is_below_five_percent_where_the_interval_leaves
         found = on_one_task(mean + step * np.where(np.arange(count) % 2, 1.0, -1.0))
         low, high = found.interval
         assert (found.p_value < 0.05) == (low > 0.0 or high < 0.0), mean
+
+
+def test_differences_that_all_agree_have_the_interval_that_as_many_tasks_can_rule_out() -> None:
+    same = mean_difference([0.0] * 10, [4.0] * 10)
+    assert (same.value, (same.low, same.high)) == (0.0, without_variation(0.0, 10)[0])
+    varied = mean_difference([1.0, -1.0, 2.0, 0.0], [4.0] * 4)
+    assert varied == clustered_mean([1.0, -1.0, 2.0, 0.0], [4.0] * 4)
+    assert mean_difference([1.0, 0.0, 0.0], [1.0] * 3).high == 1.0  # no rates differ by more

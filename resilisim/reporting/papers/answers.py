@@ -12,7 +12,8 @@ from resilisim.evaluation.run.contestants import split_name
 from resilisim.evaluation.table.agents import AgentSums, mixture_note
 from resilisim.reporting.papers.paper_table import PaperRow, Value
 from resilisim.statistics import Estimate
-from resilisim.statistics.estimates import clustered_mean, clustered_proportion
+from resilisim.statistics.comparison import mean_difference
+from resilisim.statistics.estimates import clustered_proportion
 
 
 class Player(NamedTuple):
@@ -132,7 +133,7 @@ class Answers:
         ours, theirs = self.scores_of(player), self.scores_of(other)
         shared = sorted(ours.keys() & theirs.keys() & (ours.keys() if tasks is None else set(tasks)))
         means = [ours[task][0] / ours[task][1] - theirs[task][0] / theirs[task][1] for task in shared]
-        return clustered_mean(means, [1.0] * len(means))
+        return mean_difference(means, [1.0] * len(means))
 
     def mean_costs(self, player: Player, tasks: Collection[str] | None = None) -> Costs:
         """Return what a question costs a player on average, over all tasks or over some."""
