@@ -13,8 +13,10 @@ from scipy.stats import chi2
 
 from resilisim.errors import InvalidInputError
 from resilisim.seeding import Draws
+from resilisim.statistics import luck_adjustment
 from resilisim.statistics.estimates import clopper_pearson
 from resilisim.statistics.luck_adjustment import (
+    CHOICES,
     FEWEST_EPISODES,
     FIRST_DRAWS,
     NUM_FOLDS,
@@ -22,6 +24,7 @@ from resilisim.statistics.luck_adjustment import (
     NUM_NUMBERS,
     OUTCOME,
     PRIOR_EPISODES,
+    WEIGHTED_LUCK,
     cross_fitted_weights,
     fit_beta,
     fit_controls,
@@ -138,6 +141,21 @@ def test_weights_go_as_far_towards_a_fit_on_more_as_it_is_surely_better():
     assert shares == sorted(shares, reverse=True)
     assert shares[0] > 0.85
     assert shares[-1] == 0.0
+
+
+def test_weighted_luck_is_a_choice_of_its_own_because_a_fit_on_everything_is_held_back(monkeypatch):
+    """Outcomes that follow weighted luck alone: of 70 episodes the fit on all sums takes less off."""
+    more, luck, optimum = numbers_of(70, "weighted"), numbers_of(70, "weighted luck")[:, 0], np.full(70, 0.5)
+    outcome = more[:, WEIGHTED_LUCK].sum(axis=1) + 0.3 * numbers_of(70, "weighted noise")[:, 0]
+    folds, fold = folds_of(outcome, optimum, luck, more), np.arange(70) % NUM_FOLDS
+
+    def left() -> float:
+        weights = cross_fitted_weights(folds)[fold]
+        return float((outcome - (weights * np.column_stack([luck, more])).sum(axis=1)).var())
+
+    with_it = left()
+    monkeypatch.setattr(luck_adjustment, "CHOICES", tuple(each for each in CHOICES if each[0] != WEIGHTED_LUCK))
+    assert with_it < 0.8 * left()
 
 
 def by_luck(moments: np.ndarray) -> np.ndarray:
