@@ -147,17 +147,22 @@ class Experiments:
         outcome, luck = self.world.outcome[contestant], self.world.luck[contestant]
         return outcome[sample.task, sample.seed], luck[sample.task, sample.seed]
 
-    def summary(self, contestant: int, sample: Sample) -> GroupSummary:
-        """Return what the summary of a run says about a contestant."""
+    def summary(self, contestant: int, sample: Sample, only: int | None = None) -> GroupSummary:
+        """Return what the summary of a run says about a contestant.
+
+        Args:
+            contestant: Its place in the world.
+            sample: Tasks and seeds.
+            only: Place in the sample of the one task that the summary is of; what is taken off is fitted on all.
+        """
         outcome, luck = self.episodes(contestant, sample)
         optimum, more = self.world.optimum[sample.task], self.world.more[contestant, sample.task, sample.seed]
         names, size = ("contestant", "any"), outcome.size
         columns: dict[str, Any] = dict.fromkeys(COLUMNS, np.zeros(size, dtype=np.int64))
         columns |= {"task": self._places, "seed": self.seeds.ravel(), "more": more.reshape(size, NUM_MORE)}
         columns |= dict.fromkeys(("count", "plays"), np.ones(size))
-        columns |= {
-            name: values.ravel() for name, values in (("outcome", outcome), ("optimum", optimum), ("luck", luck))
-        }
+        columns |= {"outcome": outcome.ravel(), "luck": luck.ravel()}
+        columns |= dict.fromkeys(("optimum", "ceiling"), optimum.ravel())
         return summarise_group(
             EpisodeTable(
                 manifest={},
@@ -170,7 +175,8 @@ class Experiments:
                 losses={},
                 ended_by={},
                 **columns,
-            )
+            ),
+            None if only is None else np.arange(self._shape[0]) == only,
         )
 
 

@@ -10,6 +10,7 @@ import pytest
 from verification import (
     brute_force,
     comparison,
+    coverage,
     exploring,
     failure_models,
     fitted_luck,
@@ -39,6 +40,7 @@ def check(module: Any, num_statistical: int) -> Any:
         check(luck, 38),
         check(score, 21),
         check(comparison, 19),
+        check(coverage, 10),
         check(fitted_luck, 4),
         check(gate, 6),
         check(references, 10),
