@@ -12,6 +12,7 @@ import numpy as np
 
 from resilisim.chat import ToolCall
 from resilisim.envs import feedback
+from resilisim.envs.conversation_picture import scene_of
 from resilisim.envs.protocol.message_reader import read_call, read_native, read_text
 from resilisim.envs.protocol.native_messages import (
     AssistantMessage,
@@ -23,7 +24,7 @@ from resilisim.envs.protocol.native_messages import (
     presentable,
 )
 from resilisim.envs.protocol.native_tools import native_tools, tool_functions
-from resilisim.envs.rendering import Pixels, Scene, ToolState, draw
+from resilisim.envs.rendering import Pixels, draw
 from resilisim.envs.settings import JUDGED_REWARDS, EnvironmentSettings, OptionsButPlanner
 from resilisim.envs.text_space import UnicodeText
 from resilisim.errors import InvalidInputError, check_integer, unknown_name
@@ -37,8 +38,9 @@ from resilisim.simulator.law import Law
 from resilisim.simulator.messages import STOP
 from resilisim.simulator.scoring import graded_score, score_episode
 from resilisim.tasks import Task
-from resilisim.tasks.benchmark import benchmark_tasks, find_task
+from resilisim.tasks.benchmark import benchmark_tasks
 from resilisim.tasks.searches import Searches, searches_needed
+from resilisim.tasks.sources import resolve_task
 from resilisim.tool_library import ToolLibrary, default_library
 from resilisim.tool_library.retrieval import ToolHit, default_retriever
 from resilisim.tool_library.tool import DEPENDENCY_ERROR
@@ -66,7 +68,6 @@ CACHED_MESSAGE_LENGTH = 2000
 KEPT_PROMPTS = 256  # episodes of a task follow each other
 
 # What a picture says of the statuses of a state, in their order.
-_STATUS_WORDS = ("not attempted", "failed", "success")
 _HELPERS = (  # attributes that copies make anew
     "world",
     "_workspace",
@@ -450,29 +451,10 @@ class ConversationEnv(gymnasium.Env[str, str]):
     def render(self) -> str | Pixels | None:
         """Return the last observation (`ansi`) or a picture, uint8 (600, 960, 3) (`rgb_array`)."""
         if self.render_mode == "rgb_array":
-            return draw(self._scene())
+            if self._episode is None or self._task is None:
+                raise gymnasium.error.ResetNeeded("call reset before render")
+            return draw(scene_of(self._episode, self._task, self._seed, self._succeeded, self._said))
         return self._observation if self.render_mode == "ansi" else None
-
-    def _scene(self) -> Scene:
-        if self._episode is None or self._task is None:
-            raise gymnasium.error.ResetNeeded("call reset before render")
-        state, events = self._episode.state, self._episode.events
-        done = state.ended_by is not None and self._succeeded
-        tools = zip(self.library.names, state.status, state.executions, strict=True)
-        ending = "" if state.ended_by is None else "full success" if done else f"failure: {state.ended_by}"
-        last = events[-1] if events else None
-        return Scene(
-            f"{self._task.instance_id}, seed {self._seed}",
-            state.turns_used,
-            self.rules.max_turns,
-            tuple(ToolState(name, _STATUS_WORDS[status], number) for name, status, number in tools),
-            self._task.required_tools,
-            "" if last is None else _shown_message(last.message),
-            self._task.description if last is None else self._said,
-            "not attempted" if last is None or last.success is None else "success" if last.success else "failed",
-            ending,
-            done,
-        )
 
     def _apply(self, message: Message, ids: list[str]) -> Step:
         if self._episode is None:
@@ -660,27 +642,6 @@ def resolve_world_task(task: object, world: World, draws: np.random.Generator) -
         tasks = world.tasks()
         return tasks[int(draws.integers(len(tasks)))]
     return world_task(world, task) if isinstance(task, str) else resolve_task(task, world.library)
-
-
-def _shown_message(message: Message) -> str:
-    """Return a message as a picture shows it."""
-    if message.kind in ("execute", "rejected", "info"):
-        given = " ".join(f"{name}={value!r:.100}" for name, value in message.parameters.items())
-        return f"{message.kind} {message.tool or ''} {given}"
-    if message.kind == "search":
-        return f"search {message.query or ''!r:.300}"
-    return message.kind if message.kind in ("finish", "stop", "wait") else message.text
-
-
-def resolve_task(task: object, library: ToolLibrary) -> Task:
-    """Return the task that an id of the benchmark, a mapping with its fields, or a `Task` stands for."""
-    if isinstance(task, Task):
-        return task
-    if isinstance(task, str):
-        return find_task(task)
-    if isinstance(task, Mapping):
-        return Task.from_mapping(task, library)
-    raise InvalidInputError(f"a task of type {type(task).__name__}: expected an id, a mapping or a Task")
 
 
 def _check_library(library: object, world: World | None = None) -> ToolLibrary:

@@ -6,7 +6,7 @@ import json
 import os
 import warnings
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -179,3 +179,14 @@ def _fitting(tasks: list[Task], library: ToolLibrary) -> list[Task]:
         if name not in library:
             raise unknown_name("tool", name, library.names, f"{BENCHMARK_VERSION}, which needs another tool library")
     return tasks
+
+
+def resolve_task(task: object, library: ToolLibrary) -> Task:
+    """Return the task that an id of the benchmark, a mapping with its fields, or a `Task` stands for."""
+    if isinstance(task, Task):
+        return task
+    if isinstance(task, str):
+        return find_task(task)
+    if isinstance(task, Mapping):
+        return Task.from_mapping(task, library)
+    raise InvalidInputError(f"a task of type {type(task).__name__}: expected an id, a mapping or a Task")

@@ -7,7 +7,6 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from resilisim.envs.conversation import resolve_task
 from resilisim.envs.settings import (
     BENCHMARK_LAW,
     JUDGED_REWARDS,
@@ -26,6 +25,7 @@ from resilisim.simulator.end_rules import EndRules
 from resilisim.simulator.law import Law, shipped_laws
 from resilisim.tasks import Task
 from resilisim.tasks.benchmark import BENCHMARK_VERSION, benchmark_tasks
+from resilisim.tasks.sources import resolve_task
 from resilisim.tasks.split import SPLITS, split_of
 from resilisim.tool_library import ToolLibrary, default_library
 
