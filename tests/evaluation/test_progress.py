@@ -87,7 +87,7 @@ def test_an_estimate_needs_two_seconds_and_ten_items_or_a_minute_from_the_first_
     slow.advance()
     assert slow._line() == "episodes: 2 of 100"
     now += 1.0
-    assert slow._line() == "episodes: 2 of 100, 0.0/s, 1 h 38 min left"
+    assert slow._line() == "episodes: 2 of 100, 1.0/min, 1 h 38 min left"
 
 
 def test_what_is_waited_for_stands_in_the_line_in_place_of_a_start(monkeypatch):

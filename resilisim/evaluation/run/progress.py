@@ -30,6 +30,7 @@ RATE_SECONDS = 2.0  # a rate that was measured for less time is no basis for an 
 # Nor is one from a few items, of which some load a model or compile, unless items are slow themselves.
 RATE_ITEMS = 10
 SLOW_SECONDS = 60.0
+RATE_UNITS = (("s", 1.0), ("min", 60.0), ("h", 3600.0))  # a rate is told in the first in which there is one or more
 REFRESHES_PER_SECOND = 4
 LINE_SECONDS = 10.0  # between two lines where there is no terminal
 _STARTING = "starting"  # until an item has ended, where nothing else is known
@@ -137,7 +138,8 @@ class Progressing:
             return ""
         rate = done / measured
         left = "" if self._total is None else f", {duration((self._total - self._finished) / rate)} left"
-        return f"{rate:,.1f}/s{left}"
+        per, seconds = next((per, seconds) for per, seconds in RATE_UNITS if rate * seconds >= 1.0 or per == "h")
+        return f"{rate * seconds:,.1f}/{per}{left}"
 
     def _line(self) -> str:
         estimate = self._estimate()
