@@ -310,6 +310,21 @@ def test_a_task_too_large_to_be_solved_is_named_before_anything_is_written(tmp_p
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize(
+    ("law", "number", "max_turns", "reason"),
+    [
+        ({"rate_limit": {"calls": 1, "window": 2, "per": "tool"}}, 5, 9000, "with 9000 turns is too large"),
+        ({"corrupt": {"probability": 0.2, "shows": "validators"}}, 20, 30, "look at 262,155 results of one call"),
+    ],
+    ids=["turns", "results"],
+)
+def test_what_parts_make_too_large_is_named_before_anything_is_written(law, number, max_turns, reason, tmp_path):
+    large = replace(toy_tasks(1)[0], required_tools=default_library().names[:number], instance_id="large")
+    with pytest.raises(ExactLimitError, match=rf"^task large: the exact optimum of {number} [^\n]*{reason}[^\n]*$"):
+        evaluate(Quitter, large, out=tmp_path / "run", max_turns=max_turns, law=law)
+    assert not (tmp_path / "run").exists()
+
+
 class FakeRetriever:
     """Remembers its model, and every query that it is asked."""
 

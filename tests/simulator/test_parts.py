@@ -448,3 +448,17 @@ def test_more_of_a_part_is_never_better(strength: float, turns: int) -> None:
         problem = build_problem(SMALL, ["a", "b"], Law(broken=Broken(more)), EndRules(turns))
         values.append(solve(problem).value(start_state(problem)))
     assert values[0] >= values[1] - 1e-12
+
+
+def test_a_bracket_is_not_refused_for_tools_that_would_only_narrow_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    library = default_library()
+    law = Law(corrupt=Corrupt(0.2, "validators"))
+    problem = build_problem(library, library.names[:8], law, EndRules(max_turns=14))
+    tools = reachable.told_apart(problem)
+    joined = reachable.joined_tools(problem, tools)
+    assert len(joined) > len(tools)
+    stage = reachable.make_stage(problem, joined, (), informed=False, is_enumerated=True)
+    monkeypatch.setattr(reachable, "MAX_OUTCOMES", 16 * reachable.most_results(stage.rules, False) - 1)
+    optimum = solve_reachable(problem, max_states=20)
+    start = start_state(problem)
+    assert 0.0 < optimum.value(start) < optimum.bound(start) < 1.0

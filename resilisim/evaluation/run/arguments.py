@@ -216,7 +216,7 @@ def check_fails_by(
 
 
 def check_solvable(tasks: Sequence[Task], environment: ConversationEnv) -> None:
-    """Refuse tasks of whose optimum nothing can be said; lists under a law without parts are not solved for it.
+    """Refuse tasks of whose optimum nothing can be said, before a run begins; nothing is solved for it where it fits.
 
     Raises:
         ExactLimitError: The text names the task.
@@ -229,9 +229,8 @@ def check_solvable(tasks: Sequence[Task], environment: ConversationEnv) -> None:
     for number, task in enumerate(distinct.values(), start=1):
         problem = environment.problem(task)
         try:
-            if not problem.dynamics.has_sections:  # else the number of states is only known once they are reached
-                with AT_WORK.about(f"{number:,} of {len(distinct):,}: {task.instance_id}"):
-                    check_problem_solvable(problem)
+            with AT_WORK.about(f"{number:,} of {len(distinct):,}: {task.instance_id}"):
+                check_problem_solvable(problem)
         except ExactLimitError as error:
             raise ExactLimitError(f"task {task.instance_id}: {error}") from error
 

@@ -30,7 +30,7 @@ from resilisim.simulator.exact.arena import (
     build_arena,
 )
 from resilisim.simulator.exact.program import ProgramValues
-from resilisim.simulator.exact.reachable import MAX_STATES, ReachableOptimum, solve_reachable
+from resilisim.simulator.exact.reachable import MAX_STATES, ReachableOptimum, check_room, solve_reachable
 from resilisim.simulator.exact.search import Search
 from resilisim.simulator.exact.simplification import NOT_KNOWN
 from resilisim.simulator.exact.stage import failing_helps
@@ -231,6 +231,9 @@ OTHER_MESSAGE = Message("search", query="anything else")
 # Solving all of the benchmark takes seconds, so little is worth keeping.
 CACHE_BYTES = 64 * 2**20
 ENTRIES_OF_A_STATE = 8  # of a table, which a search would keep one state of
+MAX_BOUNDED_STATES = (
+    20_000  # of a plain list that has no room; more of them hardly narrow what is known (docs/decisions)
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -366,7 +369,7 @@ class SearchedOptimum(Optimum):
             except ExactLimitError:
                 if not self.may_bound:
                     raise
-            self.bounded.append(solve_reachable(self.problem))
+            self.bounded.append(solve_reachable(self.problem, max_states=MAX_BOUNDED_STATES))
         return self.bounded[0].value(state)
 
     def _worth(self, state: EpisodeState, message: Message, enough: float) -> float:
@@ -469,7 +472,7 @@ def compute_optimum(problem: Problem, max_states: int | None = None, may_bound: 
     except ExactLimitError:
         if not may_bound:
             raise refused from None
-    return solve_reachable(problem, max_states=MAX_STATES if max_states is None else max_states)
+    return solve_reachable(problem, max_states=min(MAX_BOUNDED_STATES, max_states or MAX_BOUNDED_STATES))
 
 
 def _searched(problem: Problem, max_states: int | None, may_bound: bool) -> SearchedOptimum:
@@ -479,21 +482,27 @@ def _searched(problem: Problem, max_states: int | None, may_bound: bool) -> Sear
 
 
 def check_solvable(problem: Problem) -> None:
-    """Refuse a problem of which nothing can be said; a list whose values can be bounded is not solved for it.
+    """Refuse a problem of which nothing can be said; one whose values can be bounded is not solved for it.
 
     Raises:
         ExactLimitError: The problem is too large.
     """
-    if not is_plain_list(problem):
+    if problem.goal.program is not None:
         solve(problem)
         return
+    is_plain = is_plain_list(problem)
     try:
-        build_arena(problem, MAX_EXACT_ENTRIES)
+        if is_plain:
+            build_arena(problem, MAX_EXACT_ENTRIES)
+            return
     except ExactLimitError:
-        try:
-            solve_reachable(problem, max_states=1)
-        except ExactLimitError:
-            solve(problem)
+        pass
+    try:
+        check_room(problem)
+    except ExactLimitError:
+        if not is_plain:
+            raise
+        solve(problem)  # searches keep more tools apart
 
 
 def tabulate(problem: Problem, most_exactly: int | None = None) -> TabulatedOptimum:

@@ -33,7 +33,7 @@ from resilisim.simulator.exact.lookahead import (
     move_memo,
 )
 from resilisim.simulator.exact.phases import FLAWED_OUTPUTS, OUTAGES, make_phases
-from resilisim.simulator.exact.relaxation import NOT_CHARGED, NUM_TOKENS, Relaxation, relax
+from resilisim.simulator.exact.relaxation import NOT_CHARGED, NUM_TOKENS, Relaxation, check_turns, relax
 from resilisim.simulator.exact.search_kernels import FINISHED, MEMORY_FULL
 from resilisim.simulator.exact.simplification import REFUSED_INPUT
 from resilisim.simulator.exact.stage import (
@@ -42,6 +42,7 @@ from resilisim.simulator.exact.stage import (
     enumerated_tools,
     failing_helps,
     make_stage,
+    most_tools,
     most_up,
     neutral_tools,
     told_apart,
@@ -290,16 +291,41 @@ def _make_memo(capacity: int, width: int) -> Memo:
     return Memo(np.zeros((capacity, width), dtype=np.int64), np.full(capacity, -1.0), np.zeros(capacity), used)
 
 
-def _make_frames(problem: Problem, stage: Stage, informed: bool) -> Frames:
-    rules, rows = stage.rules, problem.rules.max_turns + 2
-    num_tools = int(rules.num_tools)
-    outcomes = most_results(rules, informed)
-    if rows * outcomes > MAX_OUTCOMES:
+def check_room(problem: Problem) -> None:
+    """Refuse a problem whose values could not even be bounded; nothing is solved for it.
+
+    Raises:
+        ExactLimitError: There are too many turns, too many tools to be told apart, or too many results of one call.
+    """
+    tools = told_apart(problem)
+    there, bounding = neutral_tools(problem, tools, informed=False)
+    stage = make_stage(problem, tools, [*there, *bounding], len(there), informed=False)
+    check_turns(problem, int(stage.rules.num_phases))
+    _check_results(problem, stage, informed=False)
+
+
+def _check_results(problem: Problem, stage: Stage, informed: bool) -> None:
+    if not _has_room_for_results(problem, stage, informed):
         raise ExactLimitError(
             f"the exact optimum of {len(problem.required)} required tools under law "
-            f"{problem.dynamics.numbers.law.name} would have to look at {outcomes:,} results of one call: expected "
-            "fewer; use a shorter list"
+            f"{problem.dynamics.numbers.law.name} would have to look at {most_results(stage.rules, informed):,} "
+            f"results of one call: expected at most {MAX_OUTCOMES // _num_frames(problem):,}; use a shorter list"
         )
+
+
+def _has_room_for_results(problem: Problem, stage: Stage, informed: bool) -> bool:
+    return _num_frames(problem) * most_results(stage.rules, informed) <= MAX_OUTCOMES
+
+
+def _num_frames(problem: Problem) -> int:
+    return problem.rules.max_turns + 2
+
+
+def _make_frames(problem: Problem, stage: Stage, informed: bool) -> Frames:
+    rules, rows = stage.rules, _num_frames(problem)
+    num_tools = int(rules.num_tools)
+    _check_results(problem, stage, informed)
+    outcomes = most_results(rules, informed)
     numbers = {
         "status": num_tools,
         "counters": NUM_COUNTERS,
@@ -562,17 +588,17 @@ def solve_reachable(
     optimum = _bracketed(problem, tools, there, bounding, knowledge, max_states, may_bound)
     if optimum.start_gap > 0.0 and optimum.states.tolerance > 0.0:  # with fewer calls aside there may be room
         fewer = neutral_tools(problem, tools, informed, by_group=False)
-        if fewer != (there, bounding):
+        if fewer != (there, bounding) and len(tools) + sum(map(len, fewer)) <= most_tools(problem):
             other = _bracketed(problem, tools, *fewer, knowledge, max_states, may_bound)
             optimum = min(optimum, other, key=lambda one: one.start_gap)
     joined = joined_tools(problem, tools) if optimum.gap > 0.0 and may_bound else ()
     if joined:
         stage = make_stage(problem, joined, (), informed=informed, is_enumerated=True)
-        enumerated = _solved(
-            problem, Reachable(problem, stage, informed, math.ceil(max_states * SHARE_OF_JOINED)), knowledge, ()
-        )
-        if enumerated.gap == 0.0:
-            return enumerated
+        if _has_room_for_results(problem, stage, informed):
+            states = Reachable(problem, stage, informed, math.ceil(max_states * SHARE_OF_JOINED))
+            enumerated = _solved(problem, states, knowledge, ())
+            if enumerated.gap == 0.0:
+                return enumerated
     return optimum
 
 
@@ -620,7 +646,8 @@ def joined_tools(problem: Problem, tools: Sequence[int]) -> tuple[int, ...]:
     outside = undominated(problem, [tool for tool in range(problem.num_tools) if tool not in tools], 2)
     library = problem.library
     joined = library.closure(library.names[tool] for tool in sorted({*tools, *outside}))
-    return tuple(map(library.index, joined)) if len(joined) <= len(tools) + MAX_JOINED else ()
+    most = min(len(tools) + MAX_JOINED, most_tools(problem))
+    return tuple(map(library.index, joined)) if len(joined) <= most else ()
 
 
 def _solved(

@@ -132,7 +132,22 @@ def relax(
                 return Relaxation(
                     charges.kind, charges.charge, charges.through, charges.most_inner, charges.spare, bound
                 )
-    raise ExactLimitError(
+    raise _too_many_turns(problem)
+
+
+def check_turns(problem: Problem, num_phases: int) -> None:
+    """Refuse a problem whose coarsest table of bounds would be too large.
+
+    Raises:
+        ExactLimitError: There are too many turns.
+    """
+    spare = max(problem.rules.max_turns - len(problem.required), 0)
+    if (len(problem.required) + 1) * (_pair(spare, 0, spare) + 1) * num_phases > MAX_ENTRIES:
+        raise _too_many_turns(problem)
+
+
+def _too_many_turns(problem: Problem) -> ExactLimitError:
+    return ExactLimitError(
         f"the exact optimum of {len(problem.required)} required tools with {problem.rules.max_turns} turns is too "
         "large: use fewer turns"
     )

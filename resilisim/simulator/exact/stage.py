@@ -425,6 +425,12 @@ class _Groups:
         return None
 
 
+def most_tools(problem: Problem) -> int:
+    """Return how many tools a stage has room for, neutral ones among them."""
+    corrupt = problem.dynamics.numbers.law.corrupt
+    return MAX_FOUND if corrupt is not None and corrupt.shows == "validators" else SIZES[-1]
+
+
 def make_stage(
     problem: Problem,
     tools: Sequence[int],
@@ -471,12 +477,10 @@ def make_stage(
         if call.share < 1.0:
             first_row, tables = len(tables.probability), _with_share(problem, tables, first_row, call.share)
         facts.append(replace(call.facts, first_row=first_row))
-    corrupt = dynamics.numbers.law.corrupt
-    most_tools = MAX_FOUND if corrupt is not None and corrupt.shows == "validators" else SIZES[-1]
-    if len(facts) > most_tools:
+    if len(facts) > most_tools(problem):
         raise ExactLimitError(
             f"the exact optimum under law {dynamics.numbers.law.name} has to tell {len(facts)} tools apart: "
-            f"expected at most {most_tools}; use a shorter list"
+            f"expected at most {most_tools(problem)}; use a shorter list"
         )
     size = next(size for size in SIZES if len(facts) <= size)
     rules = make_rulebook(dynamics.numbers, facts, dynamics.aims.of(tools, len(neutral)))
