@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from resilisim.cli.runs import compare
 from resilisim.evaluation import evaluate
 from resilisim.evaluation.run.store import begun
 from resilisim.evaluation.table import leaderboard
@@ -37,6 +38,15 @@ def runs(tmp_path_factory) -> dict[str, Path]:
         evaluate(**given, out=folder / name, **law)
         found[name] = folder / name
     return found
+
+
+def test_a_lower_bound_is_not_shown_as_if_it_were_exact(command, runs, monkeypatch):
+    told = "Some V* are lower bounds, at most 42.0 points too low"
+    arguments = ("runs", "compare", runs["reading"], runs["quitter"])
+    assert "lower bounds" not in command(*arguments).out
+    compared = replace(compare.compare_runs(*arguments[2:]), optimum_gap=0.42)
+    monkeypatch.setattr(compare, "compare_runs", lambda *_: compared)
+    assert told in command(*arguments).out
 
 
 def test_the_ceiling_is_that_of_the_prompt(command, runs, tmp_path):

@@ -12,6 +12,7 @@ import typer
 from resilisim.cli import options, output
 from resilisim.errors import count_of
 from resilisim.evaluation.table.comparing import RunComparison, compare_runs
+from resilisim.evaluation.table.summary import gap_note
 from resilisim.evaluation.table.verdict import comparison_sentence
 from resilisim.statistics.comparison import METHOD_NAMES, Comparison, Difference
 from resilisim.statistics.power import independent_luck_episodes
@@ -52,7 +53,9 @@ def compare(
             output.say(_sentence(comparison.best.note), style="dim")
     if several:
         output.console().print(comparison_table(result.pooled, title="all together"))
-    output.say(*_advice(result), f"{comparison_sentence(result.pooled)}.")
+    output.say(
+        *filter(None, [gap_note(result.optimum_gap)]), *_advice(result), f"{comparison_sentence(result.pooled)}."
+    )
     for name, missing in zip((run_a, run_b), result.num_unfinished, strict=True):
         if missing and not (result.same_run and name is run_b):
             output.note(f"{name} is not finished: {missing:,} of its episodes are missing")

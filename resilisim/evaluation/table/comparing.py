@@ -76,6 +76,7 @@ class RunComparison:
     tasks_differ: bool = False
     num_counted_as_lost: tuple[int, int] = (0, 0)  # those that broke, nobody can tell why, and are not finished
     sampled_differently: str | None = None  # says so where the models of A and B were sampled differently
+    optimum_gap: float = 0.0  # by how much any V* of either run may be too low; 0 where all are exact
 
     def __repr__(self) -> str:
         """Return what is compared and on how many pairs: all episodes would fill pages."""
@@ -101,6 +102,7 @@ class RunComparison:
             "same_run": self.same_run,
             "tasks_differ": self.tasks_differ,
             "sampled_differently": self.sampled_differently,
+            "optimum_gap": self.optimum_gap,
         }
 
 
@@ -172,6 +174,7 @@ def compare_run_tables(
         tasks_differ,
         counted,
         mixture_note(sampling),
+        max(a.optimum_gap, b.optimum_gap),
     )
 
 

@@ -383,16 +383,20 @@ def summarise(table: EpisodeTable) -> list[GroupSummary]:
     return [summarise_group(table.group(*names)) for names in table.groups()]
 
 
+def gap_note(gap: float) -> str | None:
+    """Return what is to be said where V* may be too low by as much, or None where it is exact."""
+    if gap == 0.0:
+        return None
+    points = math.ceil(1000.0 * gap) / 10.0
+    return (
+        f"Some V* are lower bounds, at most {points:.1f} points too low, because an exact solution would be too large; "
+        "what calls cost there is as uncertain."
+    )
+
+
 def bound_note(rows: Sequence[GroupSummary]) -> str | None:
     """Return what is to be said of how exact V* is, or None where it is exact and of what agents can know."""
-    notes = []
-    gap = max((row.optimum_gap for row in rows), default=0.0)
-    if gap > 0.0:
-        points = math.ceil(1000.0 * gap) / 10.0
-        notes.append(
-            f"Some V* are lower bounds, at most {points:.1f} points too low, because an exact solution would be too "
-            "large; what calls cost there is as uncertain."
-        )
+    notes = [*filter(None, [gap_note(max((row.optimum_gap for row in rows), default=0.0))])]
     if any(row.is_informed for row in rows):
         notes.append(
             "Some V* are those of an agent that also sees what is down, broken or wrong (informed): bounds that nobody "
