@@ -209,9 +209,7 @@ def _scores(
         summary, about = experiments.summary(agent, sample), f"{name}, {size}"
         score, share = summary.luck_adjusted, summary.adjusted_share
         _note(holds, Key(where, SCORE, about), (score.low, score.high), rates[agent])
-        # Over many tasks these are t intervals without room for rare losses, and known to be too short.
-        what = f"{T_INTERVAL} of a {SHARE}" if where == MANY else SHARE
-        _note(holds, Key(where, what, about), (share.low, share.high), rates[agent] / optimum)
+        _note(holds, Key(where, SHARE, about), (share.low, share.high), rates[agent] / optimum)
 
 
 def _differences(

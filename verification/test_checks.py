@@ -40,7 +40,7 @@ def check(module: Any, num_statistical: int) -> Any:
         check(luck, 38),
         check(score, 21),
         check(comparison, 19),
-        check(coverage, 10),
+        check(coverage, 11),
         check(fitted_luck, 4),
         check(gate, 6),
         check(references, 10),

@@ -23,6 +23,7 @@ from resilisim.evaluation.run.progress import beginning
 from resilisim.evaluation.run.ray_cluster import check_address
 from resilisim.evaluation.run.store import read_records
 from resilisim.evaluation.run_results import folder_of
+from resilisim.evaluation.table.summary import bound_note
 from resilisim.exploration.exploration_folder import explored_arguments, play_exploration
 from resilisim.exploration.exploring import ExplorationLimits, ExploredRow
 from resilisim.policies.function_agent import AgentFunction
@@ -116,7 +117,7 @@ def rates_table(rows: Sequence[ExploredRow]) -> Table:
         [*headings, "low", "high", "estimate", "V*", "plays"],
         cells,
         text_columns=3,
-        notes=[note],
+        notes=[note, *filter(None, [bound_note(rows)])],
         optional=["estimate"] if is_exact else [],
     )
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 from resilisim.bounds import Count, Share
 from resilisim.envs.session import not_repeated
 from resilisim.errors import CheckFailed, InvalidInputError
-from resilisim.evaluation.episode.record import EpisodeRecord, UnplayedRecord, has_no_ceiling
+from resilisim.evaluation.episode.record import EpisodeRecord, UnplayedRecord, gap_of_optimum, has_no_ceiling
 from resilisim.exploration.frontier import Frontier, Outlook, Unplayed
 from resilisim.exploration.rates import LOOK_BACK, Played, Rest, drawn_by_weight, is_worth_playing, rate_of
 from resilisim.options import check_options, option
@@ -63,6 +63,8 @@ class ExploredRow:
         drawn: Those of them that were drawn from what the others left.
         unplayed: Weight of what was not played, whether or not it can still succeed.
         optimum: V*; None where nobody knows it.
+        optimum_gap: By how much it may be too low; 0 where it is exact.
+        is_informed: Whether it is that of an agent that sees what the law hides, a bound above what anyone can reach.
         losses: By cause, what was lost against V*; where the rate is exact they add up to V* minus the rate.
     """
 
@@ -79,6 +81,8 @@ class ExploredRow:
     optimum: float | None
     losses: Mapping[str, float] = field(default_factory=dict)
     dice: int = 1
+    optimum_gap: float = 0.0
+    is_informed: bool = False
 
     @property
     def is_exact(self) -> bool:
@@ -161,6 +165,7 @@ class Exploring:
         self._share = 0.0  # weight of each that is drawn
         self._play: Play | None = None
         self._optimum: float | None = None
+        self._gap, self._is_informed = 0.0, False
         self._ceiling = 0.0  # no rate is above it, where branches differ in what no agent sees
         self._luck_has_mean_zero = True
         self._choices = Draws("resilisim/explore", task, prompt, seed, policy)
@@ -205,6 +210,9 @@ class Exploring:
             raise self._refusal(record, play.sent)
         self._optimum = None if has_no_ceiling(record) else record["optimum"]
         self._ceiling = max(self._ceiling, _ceiling_of(record, branch))
+        if self._optimum is not None:
+            self._gap = max(self._gap, gap_of_optimum(record))
+            self._is_informed = record.get("optimum_knowledge") == "informed"
         known = record.get("optimum_knowledge", "observing") == "observing" and not record["optimum_gap"]
         known = known and not branch.tells_unseen_apart
         self._luck_has_mean_zero = self._luck_has_mean_zero and known and not has_no_ceiling(record)
@@ -249,6 +257,8 @@ class Exploring:
             plays=self.num_played,
             drawn=len(self._drawn),
             optimum=self._optimum,
+            optimum_gap=self._gap,
+            is_informed=self._is_informed,
             unplayed=unplayed,
             losses={label: sum(part.loss(label) for part in (self._played, rest, self._drawn)) for label in labels},
         )

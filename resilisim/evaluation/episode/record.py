@@ -348,6 +348,11 @@ def has_no_ceiling(record: Mapping[str, Any]) -> bool:
     return "no_ceiling" in record
 
 
+def gap_of_optimum(record: Mapping[str, Any]) -> float:
+    """Return by how much V* of the start may be too low: by no more than any V* of the episode, nor beyond 1."""
+    return float(min(record["optimum_gap"], 1.0 - record["optimum"]))
+
+
 # What the agent is told decides what its success is a share of: the name of that reference (SPEC section 7). V* is a
 # ceiling; the optimum after searches bounds only agents that search clause by clause. In a world it is the chance of
 # completing the reference solution.

@@ -29,6 +29,7 @@ from resilisim.evaluation.episode.record import (
     EpisodeRecord,
     UnplayedRecord,
     ceiling_of,
+    gap_of_optimum,
     has_no_ceiling,
     is_branch,
     lacks_ceiling,
@@ -521,8 +522,8 @@ class TableBuilder:
             known = self._facts[names] = replace(known, architecture=agent["architecture"], model=model)
         if known.architecture is not None and not known.sampling and "agent" in record:
             known = self._facts[names] = replace(known, sampling=sampling_of(record["agent"]))
-        if record["optimum_gap"] > known.optimum_gap:
-            known = self._facts[names] = replace(known, optimum_gap=record["optimum_gap"])
+        if (gap := gap_of_optimum(record)) > known.optimum_gap:
+            known = self._facts[names] = replace(known, optimum_gap=gap)
         if record.get("optimum_knowledge") == "informed" and not known.is_informed:
             self._facts[names] = replace(known, is_informed=True)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -222,7 +222,7 @@ def summarise_group(
         num_without_ceiling=int(group.without_ceiling.sum()),
         share_of_ceiling=_no_narrower(clustered_ratio(outcome, ceilings, num_episodes), success, ceiling.value).cut(),
         adjusted_share=_adjusted_share(
-            adjusted, ceilings, success, num_episodes, ceiling_name == "optimum", num_tasks == 1
+            adjusted, ceilings, success, num_episodes, ceiling_name == "optimum", not group.is_explored
         ),
         luck_adjusted=_no_narrower(adjusted_mean(adjusted), success, 1.0).cut(most=1.0),
         luck_adjusted_beta_1=adjusted_mean(outcome - luck),
@@ -341,21 +341,20 @@ def _adjusted_share(
     success: Estimate,
     num_episodes: int,
     is_bound: bool,
-    is_one_task: bool = False,
+    is_sampled: bool = False,
 ) -> Estimate:
     """Return luck-adjusted successes divided by ceilings.
 
-    Where every task has the same share, as with the exact optimum, the error of 0 is no certainty: the interval is then
-    that of a rate with one observation a task (Clopper and Pearson 1934); on one task there is room for what has not
-    turned up (`with_unseen`). `is_bound` tells whether nobody can be better
-    than the ceiling, as it is with V*. Both arrays hold sums over the episodes of each task, or of each seed of a
-    single one, shape (num_units,).
+    Of a sample there is room for what has not turned up (`with_unseen`). Of computed rates the error of 0 is no
+    certainty either where every task has the same share: the interval is then that of a rate with one observation a
+    task (Clopper and Pearson 1934). `is_bound` tells whether nobody can be better than the ceiling, as it is with V*.
+    Both arrays hold sums over the episodes of each task, or of each seed of a single one, shape (num_units,).
     """
     share = clustered_ratio(adjusted, ceilings, num_episodes)
     if math.isnan(share.low):
         return share
     mean_ceiling = float(ceilings.sum()) / num_episodes
-    share = with_unseen(share, most=1.0 / mean_ceiling) if is_one_task else within_range(share)
+    share = with_unseen(share, most=1.0 / mean_ceiling) if is_sampled else within_range(share)
     if share.standard_error <= ROUNDING:
         num_tasks = len(ceilings)
         low, high = clopper_pearson(min(max(share.value, 0.0), 1.0) * num_tasks, num_tasks)
@@ -394,7 +393,21 @@ def gap_note(gap: float) -> str | None:
     )
 
 
-def bound_note(rows: Sequence[GroupSummary]) -> str | None:
+class Bounded(Protocol):
+    """Something that holds V* and how exact it is."""
+
+    @property
+    def optimum_gap(self) -> float:
+        """By how much any V* may be too low; 0 where all are exact."""
+        ...
+
+    @property
+    def is_informed(self) -> bool:
+        """Whether some V* are those of an agent that sees what the law hides."""
+        ...
+
+
+def bound_note(rows: Sequence[Bounded]) -> str | None:
     """Return what is to be said of how exact V* is, or None where it is exact and of what agents can know."""
     notes = [*filter(None, [gap_note(max((row.optimum_gap for row in rows), default=0.0))])]
     if any(row.is_informed for row in rows):
