@@ -144,7 +144,7 @@ def with_unseen(estimate: Estimate, least: float = 0.0, most: float = 1.0, level
     and the standard error of episodes that have met none knows nothing of them. Among n clusters without one (tasks, or
     the seeds of a single one), up to 1 - (1 - level)^(1 / n) of all can be off (Clopper and Pearson 1934, on one side),
     by as much as an outcome can be: down to `least`, or up to `most`. Each end of the interval is as far off as this
-    and the t interval together, their squares added up, and the standard error is that of a t interval as wide.
+    and what it was before together, their squares added up, and the standard error is that of a t interval as wide.
 
     Of an agent whose episodes are alike but for rare ones that lose everything, 93 to 95% of the intervals of 95% hold
     the truth, however rare these are; of the difference of two such agents, at least 93%. Those of agents without such
@@ -155,7 +155,8 @@ def with_unseen(estimate: Estimate, least: float = 0.0, most: float = 1.0, level
         return estimate
     quantile, value = t_quantile(estimate.num_clusters, level), min(max(estimate.value, least), most)
     share = 1.0 - (1.0 - level) ** (1.0 / estimate.num_clusters)
-    down, up = (math.hypot(quantile * estimate.standard_error, share * room) for room in (value - least, most - value))
+    down = math.hypot(estimate.value - estimate.low, share * (value - least))
+    up = math.hypot(estimate.high - estimate.value, share * (most - value))
     error = (down + up) / (2.0 * quantile)
     return replace(estimate, standard_error=error, low=estimate.value - down, high=estimate.value + up)
 

@@ -16,6 +16,7 @@ from resilisim.envs.session import Session
 from resilisim.errors import InvalidInputError
 from resilisim.evaluation import read_records
 from resilisim.evaluation.run.merge import merge_runs
+from resilisim.evaluation.run.player import EpisodePlayer
 from resilisim.evaluation.run.replay import find_episode, replay_episode
 from resilisim.evaluation.run.rescoring import rescore_run
 from resilisim.evaluation.run.runner import RunInterrupted
@@ -80,6 +81,21 @@ def test_the_bracket_holds_the_truth_and_closes_on_it(name: str) -> None:
         assert brackets == sorted(brackets, reverse=True)
         assert row.is_exact
         assert row.estimate == pytest.approx(truth, abs=1e-12)
+
+
+def test_rows_say_how_exact_v_star_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    exact = explore("plan-follower", [SHORT], "optimal", plays=5, out=tmp_path / "exact")
+    assert (exact.rows[0].optimum_gap, exact.rows[0].is_informed) == (0.0, False)
+    assert len(exact.table().notes) == 1
+    play, bound = EpisodePlayer.play, {"optimum_gap": 1.0, "optimum_knowledge": "informed"}
+    monkeypatch.setattr(EpisodePlayer, "play", lambda *given: {**play(*given), **bound})
+    bounded = explore("plan-follower", [SHORT], "optimal", plays=5, out=tmp_path / "bounded")
+    (row,) = bounded.rows
+    assert row.optimum is not None
+    assert (row.optimum_gap, row.is_informed) == (1.0 - row.optimum, True)  # it cannot lie above 1
+    points = math.ceil(1000.0 * row.optimum_gap) / 10.0
+    assert f"lower bounds, at most {points} points too low" in bounded.table().notes[1]
+    assert "(informed)" in bounded.table().notes[1]
 
 
 def test_plays_that_leave_no_record_are_told_of(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -222,7 +222,13 @@ def summarise_group(
         num_without_ceiling=int(group.without_ceiling.sum()),
         share_of_ceiling=_no_narrower(clustered_ratio(outcome, ceilings, num_episodes), success, ceiling.value).cut(),
         adjusted_share=_adjusted_share(
-            adjusted, ceilings, success, num_episodes, ceiling_name == "optimum", not group.is_explored
+            adjusted,
+            ceilings,
+            success,
+            num_episodes,
+            ceiling_name == "optimum",
+            is_one_task=num_tasks == 1,
+            is_sampled=not group.is_explored,
         ),
         luck_adjusted=_no_narrower(adjusted_mean(adjusted), success, 1.0).cut(most=1.0),
         luck_adjusted_beta_1=adjusted_mean(outcome - luck),
@@ -341,6 +347,8 @@ def _adjusted_share(
     success: Estimate,
     num_episodes: int,
     is_bound: bool,
+    *,
+    is_one_task: bool = False,
     is_sampled: bool = False,
 ) -> Estimate:
     """Return luck-adjusted successes divided by ceilings.
@@ -354,7 +362,10 @@ def _adjusted_share(
     if math.isnan(share.low):
         return share
     mean_ceiling = float(ceilings.sum()) / num_episodes
-    share = with_unseen(share, most=1.0 / mean_ceiling) if is_sampled else within_range(share)
+    if not is_one_task:
+        share = within_range(share)
+    if is_sampled:
+        share = with_unseen(share, most=1.0 / mean_ceiling)
     if share.standard_error <= ROUNDING:
         num_tasks = len(ceilings)
         low, high = clopper_pearson(min(max(share.value, 0.0), 1.0) * num_tasks, num_tasks)

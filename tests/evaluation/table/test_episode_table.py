@@ -63,10 +63,12 @@ def test_agents_that_try_again_and_bounds_are_seen(records):
     fresh = {"restarts": 0, "options": {"trials": "fresh"}}
     plain = {"restarts": 0, "options": {"trials": "same"}}
     given = [{**records[0], "agent": {**part, "models": {}, "architecture": "x"}} for part in (agent, fresh, plain)]
-    given[1] = {**given[1], "optimum_gap": 0.25}
+    given[1] = {**given[1], "optimum": 0.5, "optimum_gap": 0.25}
     table = table_of(given, MANIFEST)
     assert table.tries_again.tolist() == [True, True, False]
     assert table.optimum_gap == 0.25
+    given[1] = {**given[1], "optimum_gap": 1.0}  # of another state: V* of the start cannot be so much too low
+    assert table_of(given, MANIFEST).optimum_gap == 0.5
 
 
 def test_a_folder_is_read_as_it_was_written(tmp_path, records):
